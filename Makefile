@@ -1,0 +1,54 @@
+# One entry point for people and CI. `make demo` and `make test` need Python >= 3.11, make and a package registry; nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install demo test check fix test-system bench bench-peers lock schema docs clean
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Trainmaster needs Python 3.11 or newer; try: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8'
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --require-hashes -r requirements.lock
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --no-deps -e .
+	@touch $@
+
+demo: install
+	@$(BIN)/python examples/demo/demo.py
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -p no:randomly tests/test_tidy.py
+
+test: check
+	$(BIN)/python -m pytest -q tests/core tests/spec --cov --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest -q -n 2 -m "not system" tests --ignore=tests/core --ignore=tests/spec --ignore=tests/test_tidy.py
+
+test-system: install
+	tests/system/install.sh
+	$(BIN)/python -m pytest -q -m system tests
+
+fix: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install
+	$(BIN)/python -m bench
+
+bench-peers:
+	$(PYTHON) bench/peers.py install
+
+schema: install
+	$(BIN)/python -m trainmaster.testing.generate
+
+lock:
+	$(BIN)/uv pip compile pyproject.toml --group dev --extra gpu --generate-hashes --universal --no-header --no-emit-index-url -o requirements.lock
+
+clean:
+	rm -rf $(VENV)

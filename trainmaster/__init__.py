@@ -1,0 +1,1 @@
+"""Managed training on machines you own or rent."""

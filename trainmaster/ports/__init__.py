@@ -1,0 +1,1 @@
+"""What Trainmaster needs from outside, with its promises."""
