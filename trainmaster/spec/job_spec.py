@@ -10,14 +10,40 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-Name = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
-EnvName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+# Each description is what an error says was wanted; the JSON Schema and the reference page show it too. `$(?!\n)` is the end
+# of the text in Python and in JavaScript alike: a bare `$` would let a final newline through.
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=63,
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$(?!\n)",
+        description="1 to 63 of the characters A-Z a-z 0-9 . _ -, the first and the last a letter or digit",
+    ),
+]
+EnvName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=256,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)",
+        description="1 to 256 of the characters A-Z a-z 0-9 _, the first not a digit",
+    ),
+]
 TagName = Annotated[str, Meta(min_length=1, max_length=63)]
 TagValue = Annotated[str, Meta(max_length=255)]
-Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
-Bytes = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[
+    float,
+    Meta(ge=0, le=10 * 365 * 86400, description="a duration up to ten years: seconds, or text such as 90s, 15m, 2h, 1d, 1h30m"),
+]
+SettleSeconds = Annotated[
+    float, Meta(ge=0.05, le=3600, description="a duration from 0.05 s to 1 h: seconds, or text such as 2s or 1m")
+]
+GraceSeconds = Annotated[float, Meta(ge=0, le=86400, description="a duration up to a day: seconds, or text such as 90s, 15m, 2h")]
+Bytes = Annotated[int, Meta(ge=0, le=1 << 60, description="a size: bytes, or text such as 500MB, 16GiB, 8G (G is GiB)")]
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
-HyperparameterValue = str | int | float | bool | None | list[str | int | float | bool | None] | dict[str, str | int | float | bool | None]
+Scalar = str | int | float | bool | None
+HyperparameterValue = Scalar | list[Scalar] | dict[str, Scalar]
 
 
 class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -73,7 +99,7 @@ class Checkpoints(_Part, frozen=True):
     #: how many commits are kept
     keep: Annotated[int, Meta(ge=1, le=10_000)] = 3
     #: how long the folder must lie still before it is taken
-    settle: Annotated[float, Meta(ge=0.05, le=3600)] = 1.0
+    settle: SettleSeconds = 1.0
 
 
 class Resources(_Part, frozen=True):
@@ -102,6 +128,7 @@ class Resources(_Part, frozen=True):
 class Market(_Part, frozen=True):
     """Spot or on-demand."""
 
+    #: ``spot`` may be interrupted; ``spot-with-fallback`` goes on-demand after some interruptions
     kind: Literal["on-demand", "spot", "spot-with-fallback"] = "on-demand"
     #: interruptions after which to go on-demand
     fallback_after: Count | None = None
@@ -112,7 +139,9 @@ class Market(_Part, frozen=True):
 class Distribution(_Part, frozen=True):
     """How several processes are started."""
 
+    #: ``none`` starts one process per machine
     kind: Literal["none", "torchrun", "mpi"] = "none"
+    #: processes on each machine; default: one per GPU
     processes_per_node: Annotated[int, Meta(ge=1, le=1024)] | None = None
 
 
@@ -141,7 +170,7 @@ class Limits(_Part, frozen=True):
     #: most money
     money: Annotated[float, Meta(ge=0)] | None = None
     #: time between SIGTERM and SIGKILL
-    grace: Annotated[float, Meta(ge=0, le=86400)] = 30.0
+    grace: GraceSeconds = 30.0
 
 
 class MetricPattern(_Part, frozen=True):
@@ -165,14 +194,18 @@ class Metrics(_Part, frozen=True):
 class StopRule(_Part, frozen=True):
     """When to stop early."""
 
+    #: name of the rule
     name: str
+    #: when it holds, the job is stopped
     condition: str
 
 
 class Profiler(_Part, frozen=True):
     """Profiling."""
 
+    #: which profiler
     kind: str
+    #: its options
     options: dict[str, str | int | float | bool] = {}
 
 
@@ -193,7 +226,7 @@ class JobSpec(_Part, frozen=True):
     in_place: bool = False
     #: reach the script as ``--name value``, as ``SM_HP_*`` and as a JSON file
     hyperparameters: dict[str, HyperparameterValue] = {}
-    #: environment variables
+    #: environment variables, kept as the text that was written: ``on`` stays ``on``
     env: dict[EnvName, str] = {}
     #: secrets by reference
     secrets: dict[EnvName, str] = {}

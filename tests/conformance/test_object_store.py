@@ -1,0 +1,68 @@
+"""Does every store keep the promises of the port, and do their errors say what the caller may do next?"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+
+from trainmaster.adapters.object_store import AsyncDoor, open_store
+from trainmaster.testing.conformance.object_store import Address, ObjectStoreConformance
+from trainmaster.testing.s3_server import s3_server
+
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    with s3_server(tmp_path_factory.mktemp("s3")) as running:
+        yield running
+
+
+class TestFolder(ObjectStoreConformance):
+    @pytest.fixture
+    def address(self, tmp_path_factory):
+        return Address(str(tmp_path_factory.mktemp("stores") / "store"))
+
+
+class TestMemory(ObjectStoreConformance):
+    @pytest.fixture
+    def address(self):
+        return Address(f"memory://{next(numbers)}", is_shared=False)
+
+
+class TestS3(ObjectStoreConformance):
+    @pytest.fixture
+    def address(self, server):
+        return Address(f"{server.url}/a prefix/{next(numbers)}", server.options, races=2)
+
+
+@pytest.fixture(params=["folder", "memory", "s3"])
+def door(request, tmp_path):
+    if request.param == "s3":
+        server = request.getfixturevalue("server")
+        return AsyncDoor(open_store(f"{server.url}/door/{next(numbers)}", options=server.options))
+    return AsyncDoor(open_store(str(tmp_path / "store") if request.param == "folder" else f"memory://{next(numbers)}"))
+
+
+def test_the_async_door_leads_to_the_same_store(door):
+    async def use():
+        assert await door.get("a/b") is None
+        await door.put("a/b", b"1")
+        assert await door.get("a/b") == b"1"
+        assert not await door.put_if_absent("a/b", b"2")
+        assert await door.put_if_absent("a/c", b"33")
+        assert [(entry.key, entry.size_bytes) for entry in await door.list_keys("a")] == [("a/b", 1), ("a/c", 2)]
+        assert [entry.key for entry in await door.list_keys("a", after="a/b")] == ["a/c"]
+        assert await door.delete_prefix("a") == 2
+        assert await door.list_keys("a") == []
+
+    asyncio.run(use())
+
+
+def test_of_racing_tasks_one_wins(door):
+    async def race():
+        return await asyncio.gather(*(door.put_if_absent("claim", b"%d" % racer) for racer in range(16)))
+
+    assert asyncio.run(race()).count(True) == 1

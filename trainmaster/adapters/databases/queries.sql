@@ -1,0 +1,81 @@
+-- Every query, by name. `-- name:` begins one; the line below says what it is for.
+
+-- name: add_job
+-- a new job at revision 0; the primary key refuses a second one
+INSERT INTO jobs (id, name, phase, outcome, submitted_at, revision, wake_at, record)
+VALUES (:id, :name, :phase, :outcome, :submitted_at, :revision, :wake_at, :record)
+
+-- name: add_tag
+-- one tag of a job
+INSERT INTO tags (job_id, name, value) VALUES (:id, :name, :value)
+
+-- name: add_line
+-- the next line of a story
+INSERT INTO story (job_id, seq, line)
+VALUES (:id, (SELECT COALESCE(MAX(seq), 0) + 1 FROM story WHERE job_id = :id), :line)
+
+-- name: load_job
+-- the newest record
+SELECT record FROM jobs WHERE id = :id
+
+-- name: commit_job
+-- compare-and-set on the revision, optionally fenced by a named lease
+UPDATE jobs SET phase = :phase, outcome = :outcome, revision = :revision, wake_at = COALESCE(:wake_at, wake_at), record = :record
+WHERE id = :id AND revision = :expected
+  AND (:lease IS NULL OR EXISTS (SELECT 1 FROM leases WHERE name = :lease AND owner = :owner))
+
+-- name: wake_job
+-- sooner, never later
+UPDATE jobs SET wake_at = :at WHERE id = :id AND (wake_at IS NULL OR wake_at > :at)
+
+-- name: due_jobs
+-- jobs to look at now, longest due first
+SELECT id FROM jobs WHERE wake_at <= :now AND (lease_owner IS NULL OR lease_until < :now) ORDER BY wake_at LIMIT :limit
+
+-- name: lease_job
+-- take the work lease; the wake is cleared, so that a wake arriving meanwhile shows
+UPDATE jobs SET lease_owner = :owner, lease_until = :until, wake_at = :until
+WHERE id = :id AND (lease_owner IS NULL OR lease_until < :now)
+
+-- name: give_back_job
+-- end the lease; a wake that came meanwhile stays
+UPDATE jobs SET lease_owner = NULL, lease_until = NULL,
+  wake_at = CASE WHEN wake_at < lease_until THEN MIN(wake_at, COALESCE(:wake_at, wake_at)) ELSE :wake_at END
+WHERE id = :id AND lease_owner = :owner
+
+-- name: hold_lease
+-- take or renew a named lease
+INSERT INTO leases (name, owner, until) VALUES (:name, :owner, :until)
+ON CONFLICT (name) DO UPDATE SET owner = :owner, until = :until WHERE owner = :owner OR until < :now
+
+-- name: let_go_lease
+-- end a named lease
+DELETE FROM leases WHERE name = :name AND owner = :owner
+
+-- name: next_wake
+-- when somebody must look again at the latest
+SELECT MIN(wake_at) FROM jobs WHERE wake_at IS NOT NULL
+
+-- name: unfinished_jobs
+-- everything that is not over, oldest first
+SELECT record FROM jobs WHERE phase <> 'finished' ORDER BY submitted_at, id
+
+-- name: story_lines
+-- a story in order
+SELECT line FROM story WHERE job_id = :id ORDER BY seq
+
+-- name: jobs_by_exact_id
+-- is this an id?
+SELECT id FROM jobs WHERE id = :text
+
+-- name: newest_job
+-- the job submitted last
+SELECT id FROM jobs ORDER BY submitted_at DESC, id DESC LIMIT 1
+
+-- name: newest_job_named
+-- the newest job of a name
+SELECT id FROM jobs WHERE name = :text ORDER BY submitted_at DESC, id DESC LIMIT 1
+
+-- name: jobs_by_prefix
+-- ids that begin so
+SELECT id FROM jobs WHERE id >= :text AND id < :end ORDER BY id LIMIT 10

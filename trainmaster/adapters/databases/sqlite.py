@@ -1,0 +1,254 @@
+"""How are records kept in one SQLite file that several processes share?
+
+Every method runs to its end without awaiting: a call costs well under a millisecond, so there is nothing to overlap, and nothing of
+this process can come between the statements of one transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from trainmaster.core import invariants
+from trainmaster.core.job import JobId, JobRecord
+from trainmaster.core.story import StoryLine
+from trainmaster.errors import DatabaseUnavailable, NewerDatabase, RevisionConflict, StoreRejected
+from trainmaster.ports.database import Selection, WorkLease
+
+_Value = str | float | int | bytes | None
+_BUSY_S_MAX = 30.0
+
+_record = msgspec.json.Decoder(JobRecord)
+_line = msgspec.json.Decoder(StoryLine)
+
+
+class SqliteDatabase:
+    """One file; write-ahead log, so that readers never wait."""
+
+    def __init__(self, connection: sqlite3.Connection, queries: Mapping[str, str]) -> None:
+        self._db = connection
+        self._sql = queries
+        self._own_writes = 0
+
+    @classmethod
+    def open(cls, path: Path) -> SqliteDatabase:
+        """Open or create the file and bring its schema up to date."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(path, timeout=_BUSY_S_MAX, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            _migrate(connection, path)
+        except (OSError, sqlite3.OperationalError, sqlite3.DatabaseError) as error:
+            raise StoreRejected(
+                f"cannot open the database {path}: {error}", hint="check the folder's permissions and free space"
+            ) from error
+        return cls(connection, _named_queries())
+
+    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
+        """Store a new job."""
+        invariants.check(job)
+        with self._transaction():
+            try:
+                self._run("add_job", {**_columns(job), "wake_at": wake_at.timestamp()})
+            except sqlite3.IntegrityError as error:
+                raise RevisionConflict(f"job {job.id} exists already") from error
+            for name, value in job.spec.tags.items():
+                self._run("add_tag", {"id": job.id, "name": name, "value": value})
+            self._append(job.id, lines)
+
+    async def load(self, job_id: JobId) -> JobRecord | None:
+        """The newest record."""
+        row = self._run("load_job", {"id": job_id}).fetchone()
+        return None if row is None else _record.decode(row[0])
+
+    async def commit(
+        self,
+        job: JobRecord,
+        *,
+        expect_revision: int,
+        lines: Sequence[StoryLine] = (),
+        wake_at: datetime | None = None,
+        under: WorkLease | None = None,
+    ) -> JobRecord:
+        """Compare-and-set on the revision."""
+        stored = invariants.check(msgspec.structs.replace(job, revision=expect_revision + 1))
+        fence: dict[str, _Value] = {"lease": under.name if under else None, "owner": under.owner if under else None}
+        wake = None if wake_at is None else wake_at.timestamp()
+        with self._transaction():
+            done = self._run("commit_job", {**_columns(stored), **fence, "wake_at": wake, "expected": expect_revision})
+            if done.rowcount != 1:
+                raise RevisionConflict(f"job {job.id} is no longer at revision {expect_revision}")
+            self._append(job.id, lines)
+        return stored
+
+    async def wake(self, job_id: JobId, at: datetime) -> None:
+        """Look sooner."""
+        with self._transaction():
+            self._run("wake_job", {"id": job_id, "at": at.timestamp()})
+
+    async def lease_due(self, owner: str, now: datetime, until: datetime, limit: int) -> list[JobId]:
+        """Take work leases; reads first, so that an idle look writes nothing."""
+        when: dict[str, _Value] = {"now": now.timestamp()}
+        due = [row[0] for row in self._run("due_jobs", {**when, "limit": limit})]
+        if not due:
+            return []
+        with self._transaction():
+            lease = {**when, "owner": owner, "until": until.timestamp()}
+            return [JobId(job_id) for job_id in due if self._run("lease_job", {**lease, "id": job_id}).rowcount == 1]
+
+    async def give_back(self, job_id: JobId, owner: str, wake_at: datetime | None) -> None:
+        """End a work lease."""
+        with self._transaction():
+            self._run("give_back_job", {"id": job_id, "owner": owner, "wake_at": None if wake_at is None else wake_at.timestamp()})
+
+    async def hold(self, lease: WorkLease, now: datetime, until: datetime) -> bool:
+        """Take or renew a named lease."""
+        values: dict[str, _Value] = {"name": lease.name, "owner": lease.owner, "now": now.timestamp(), "until": until.timestamp()}
+        with self._transaction():
+            return self._run("hold_lease", values).rowcount == 1
+
+    async def let_go(self, lease: WorkLease) -> None:
+        """End a named lease."""
+        with self._transaction():
+            self._run("let_go_lease", {"name": lease.name, "owner": lease.owner})
+
+    async def next_wake(self) -> datetime | None:
+        """The earliest wake."""
+        row = self._run("next_wake", {}).fetchone()
+        return None if row[0] is None else datetime.fromtimestamp(row[0], UTC)
+
+    async def change_mark(self) -> int:
+        """Writes of others are counted by SQLite, our own by us."""
+        with _answers():
+            return int(self._db.execute("PRAGMA data_version").fetchone()[0]) * 1_000_000_007 + self._own_writes
+
+    async def find(self, selection: Selection) -> list[JobRecord]:
+        """Newest first."""
+        sql, values = _selection_sql(selection)
+        with _answers():
+            return [_record.decode(row[0]) for row in self._db.execute(sql, values)]
+
+    async def unfinished(self) -> list[JobRecord]:
+        """Oldest first."""
+        return [_record.decode(row[0]) for row in self._run("unfinished_jobs", {})]
+
+    async def resolve(self, text: str) -> list[JobId]:
+        """An id, a unique prefix, a name, or ``last``."""
+        queries = ("newest_job",) if text == "last" else ("jobs_by_exact_id", "newest_job_named", "jobs_by_prefix")
+        for query in queries:
+            values: dict[str, _Value] = {"text": text, "end": text + "\U0010ffff"}
+            found = [JobId(row[0]) for row in self._run(query, values)]
+            if found:
+                return found
+        return []
+
+    async def story(self, job_id: JobId) -> list[StoryLine]:
+        """All lines in order."""
+        return [_line.decode(row[0]) for row in self._run("story_lines", {"id": job_id})]
+
+    async def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _run(self, query: str, values: Mapping[str, _Value]) -> sqlite3.Cursor:
+        with _answers():
+            return self._db.execute(self._sql[query], values)
+
+    def _append(self, job_id: JobId, lines: Sequence[StoryLine]) -> None:
+        for line in lines:
+            self._run("add_line", {"id": job_id, "line": msgspec.json.encode(line)})
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with _answers():
+            self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        with _answers():
+            self._db.execute("COMMIT")
+        self._own_writes += 1
+
+
+@contextmanager
+def _answers() -> Iterator[None]:
+    """SQLite's trouble as ours. A constraint stays what it is: the caller knows what it means."""
+    try:
+        yield
+    except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
+        raise DatabaseUnavailable(f"the database gave no answer: {error}", hint="is the disk full, or the file locked?") from error
+
+
+def _columns(job: JobRecord) -> dict[str, _Value]:
+    return {
+        "id": job.id,
+        "name": job.spec.name,
+        "phase": job.phase.value,
+        "outcome": None if job.outcome is None else job.outcome.value,
+        "submitted_at": job.submitted_at.timestamp(),
+        "revision": job.revision,
+        "record": msgspec.json.encode(job),
+    }
+
+
+def _selection_sql(selection: Selection) -> tuple[str, list[_Value]]:
+    """Only fixed text goes into the statement; every value is bound."""
+    clauses: list[str] = ["1"]
+    values: list[_Value] = []
+    for column, wanted in (("phase", selection.phases), ("outcome", selection.outcomes)):
+        if wanted:
+            clauses.append(f"{column} IN ({','.join('?' * len(wanted))})")
+            values.extend(word.value for word in wanted)
+    if selection.name is not None:
+        clauses.append("name = ?")
+        values.append(selection.name)
+    for name, value in selection.tags:
+        clauses.append("EXISTS (SELECT 1 FROM tags WHERE tags.job_id = jobs.id AND tags.name = ? AND tags.value = ?)")
+        values.extend((name, value))
+    for operator, moment in ((">=", selection.submitted_after), ("<", selection.submitted_before)):
+        if moment is not None:
+            clauses.append(f"submitted_at {operator} ?")
+            values.append(moment.timestamp())
+    where = " AND ".join(clauses)
+    return f"SELECT record FROM jobs WHERE {where} ORDER BY submitted_at DESC, id DESC LIMIT ?", [*values, selection.limit]
+
+
+def _named_queries() -> dict[str, str]:
+    text = Path(__file__).with_name("queries.sql").read_text()
+    return {part.split("\n", 1)[0].strip(): part.split("\n", 1)[1].strip() for part in text.split("-- name:")[1:]}
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Number and text of every migration, in order."""
+    files = sorted(Path(__file__).with_name("migrations").glob("*.sql"))
+    return [(int(file.name.split("_")[0]), file.read_text()) for file in files]
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    known = migrations()
+    newest = known[-1][0]
+    if version > newest:
+        raise NewerDatabase(
+            f"{path} was written by a newer Trainmaster (schema {version}; this one knows {newest})",
+            hint="upgrade this installation, or set TRAINMASTER_HOME to another folder",
+        )
+    if version == newest:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])  # somebody else may have been first
+    for number, text in known:
+        if number > version:
+            for statement in text.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+    connection.execute("COMMIT")

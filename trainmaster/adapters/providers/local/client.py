@@ -1,0 +1,157 @@
+"""How are runner processes started, found and ended on this machine? Folders, locks and signals; nothing is decided here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from trainmaster.adapters import host
+from trainmaster.adapters.providers.local.translate import Found, ProcessFile
+
+_KILL_ROUNDS = 50
+#: Given to each process of an attempt by its runner.
+_MARK = "TM_ALLOCATION"
+
+
+class LocalClient:
+    """The machines folder: one folder per allocation."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, launch_file: bytes, cgroup: Path | None) -> bool:
+        """Start a runner, unless one lives under this name; False then. The lock travels to it through exec, so it is never free
+        between our asking and its living."""
+        place = self._folder / name
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = host.try_lock(place / "lock", create=True)
+        if lock is None:
+            return False
+        try:
+            (place / "launch.json").write_bytes(launch_file)
+            with open(place / "runner.log", "ab") as log:
+                child = subprocess.Popen(
+                    [sys.executable, "-m", "trainmaster.runner", str(place), str(lock)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=(lock,),
+                    cwd="/",
+                )
+        finally:
+            os.close(lock)
+        self._children.append(child)
+        record = ProcessFile(
+            pid=child.pid,
+            start=host.process_start(child.pid),
+            boot=host.boot_id(),
+            host=os.uname().nodename,
+            cgroup=str(cgroup or ""),
+        )
+        _write_whole(place / "process.json", msgspec.json.encode(record))
+        return True
+
+    def find(self, name: str) -> Found:
+        """What there is of an allocation."""
+        self._reap()
+        place = self._folder / name
+        process = _process(place)
+        is_locked = _is_locked(place)
+        is_clean = (place / "clean").exists()
+        leftovers = () if process is None or is_locked or is_clean else tuple(host.marked_processes(_MARK, name))
+        state = host.process_state(process.pid) if process is not None and is_locked else ""
+        return Found(
+            process=process,
+            is_locked=is_locked,
+            leftovers=leftovers,
+            state=state,
+            boot=host.boot_id(),
+            host=os.uname().nodename,
+        )
+
+    def end(self, name: str) -> bool:
+        """End every process of an allocation and remove its folder; False if something would not die."""
+        place = self._folder / name
+        if not place.exists():
+            return True
+        process = _process(place)
+        for _ in range(_KILL_ROUNDS):
+            if process is not None and host.is_same_process(process.pid, process.start):
+                host.kill_all([process.pid], signal.SIGKILL)
+            if process is not None and process.cgroup:
+                host.end_cgroup(Path(process.cgroup))
+            self._reap()
+            clean = (place / "clean").exists() and not _is_locked(place)
+            leftovers = [] if clean else host.marked_processes(_MARK, name)
+            host.kill_all(leftovers, signal.SIGKILL)
+            if not leftovers and not _is_locked(place):
+                shutil.rmtree(place, ignore_errors=True)
+                return True
+            _pause()
+        return False
+
+    def nudge(self, name: str) -> None:
+        """Let the runner look for orders now."""
+        process = _process(self._folder / name)
+        if process is not None and _is_locked(self._folder / name) and host.is_same_process(process.pid, process.start):
+            host.kill_all([process.pid], signal.SIGUSR1)
+
+    def names(self) -> list[str]:
+        """Every allocation with a folder."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(entry.name for entry in os.scandir(self._folder) if entry.is_dir())
+        return []
+
+    def process_descriptor(self, name: str) -> int | None:
+        """A descriptor that becomes readable when the runner ends; None where there is none. The caller closes it."""
+        process = _process(self._folder / name)
+        if process is None or not hasattr(os, "pidfd_open"):
+            return None
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(process.pid)
+            if host.is_same_process(process.pid, process.start):
+                return descriptor
+            os.close(descriptor)
+        return None
+
+    def _reap(self) -> None:
+        self._children = [child for child in self._children if child.poll() is None]
+
+
+def _process(place: Path) -> ProcessFile | None:
+    try:
+        return msgspec.json.decode((place / "process.json").read_bytes(), type=ProcessFile)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _is_locked(place: Path) -> bool:
+    try:
+        lock = host.try_lock(place / "lock", create=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if lock is None:
+        return True
+    os.close(lock)
+    return False
+
+
+def _write_whole(path: Path, value: bytes) -> None:
+    temporary = path.with_suffix(".new")
+    temporary.write_bytes(value)
+    os.replace(temporary, path)
+
+
+def _pause() -> None:
+    import time
+
+    time.sleep(0.02)

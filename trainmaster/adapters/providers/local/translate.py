@@ -1,0 +1,51 @@
+"""How do we say it to this machine? Pure: requests to files and words, what was found to sightings."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from trainmaster.core.facts import Seen, Sighting
+
+#: Optional fields of a spec this provider serves.
+FEATURES: frozenset[str] = frozenset({"in_place"})
+
+
+class ProcessFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """process.json: which process was started for an allocation; a number alone would be somebody else's after a while."""
+
+    pid: int
+    start: str
+    boot: str
+    host: str
+    cgroup: str = ""
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What was found of an allocation."""
+
+    process: ProcessFile | None
+    is_locked: bool
+    #: processes of the job that outlived their runner
+    leftovers: tuple[int, ...] = ()
+    #: one letter of the runner's process state
+    state: str = ""
+    boot: str
+    host: str
+
+
+def sighting(found: Found) -> Sighting:
+    """The runner holds a lock that the kernel ends with it; nothing else is asked, least of all a bare process number."""
+    process = found.process
+    if process is not None and process.host != found.host:
+        return Sighting(seen=Seen.UNKNOWN, evidence=f"started on {process.host}; this is {found.host}", was_launched=True)
+    if found.is_locked:
+        stopped = ", stopped by a signal" if found.state in {"T", "t"} else ""
+        who = f"runner process {process.pid}" if process is not None else "a runner"
+        return Sighting(seen=Seen.PRESENT, evidence=f"{who} holds its lock{stopped}", was_launched=True)
+    if process is None:
+        return Sighting(seen=Seen.GONE, evidence="never launched here")
+    if found.leftovers:
+        pids = ", ".join(map(str, found.leftovers))
+        return Sighting(seen=Seen.PRESENT, evidence=f"the runner is gone, but processes {pids} of its job live", was_launched=True)
+    why = "this machine was restarted" if process.boot != found.boot else f"runner process {process.pid} has ended"
+    return Sighting(seen=Seen.GONE, evidence=why, was_launched=True)

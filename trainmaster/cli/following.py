@@ -1,0 +1,212 @@
+"""`logs`, `wait`, `stop`: being there while a job runs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TextIO
+
+import click
+
+from trainmaster.cli import render
+from trainmaster.cli.words import json_option, run, with_embedded
+from trainmaster.core.job import JobId, JobRecord
+from trainmaster.embedded import Embedded, exit_code, opened
+from trainmaster.errors import InvalidSpec
+from trainmaster.spec import layout
+
+_POLL_S = 0.1
+
+
+class LogCursor:
+    """Reads the log of one attempt on one node, chunk by chunk; a job's bytes are never all in memory."""
+
+    def __init__(self, embedded: Embedded, job_id: JobId, attempt: int, node: int) -> None:
+        self._store, self._prefix, self._seq = embedded.store, layout.log_prefix(job_id, attempt, node), 0
+
+    def next_chunk(self) -> bytes | None:
+        """The next chunk, or None if it is not there yet."""
+        data = self._store.get(layout.chunk(self._prefix, self._seq))
+        if data is not None:
+            self._seq += 1
+        return data
+
+
+class Follower:
+    """Prints a job's log and its phases as they come."""
+
+    def __init__(self, embedded: Embedded, job_id: JobId, out: TextIO) -> None:
+        self._embedded, self.job_id, self._out = embedded, job_id, out
+        self._attempt = 0
+        self._cursor: LogCursor | None = None
+        self._lines_told = 0
+        self._revision = -1
+
+    async def look(self) -> JobRecord:
+        """Print what is new; the record as it is now."""
+        job = await self._embedded.service.get(self.job_id)
+        self._drain()
+        if job.revision != self._revision:
+            self._revision = job.revision
+            await self._tell_story()
+            while self._attempt < job.attempt:
+                self._drain()
+                self._attempt += 1
+                self._cursor = LogCursor(self._embedded, job.id, self._attempt, 0)
+        if job.is_finished:
+            self._drain()
+        return job
+
+    def _drain(self) -> None:
+        while self._cursor is not None and (data := self._cursor.next_chunk()) is not None:
+            render.raw(data, self._out)
+
+    async def _tell_story(self) -> None:
+        lines = await self._embedded.ports.database.story(self.job_id)
+        for line in lines[self._lines_told :]:
+            if line.event in {"interrupted", "resumes", "failed", "stop_requested", "no_capacity"}:
+                self._drain()
+                render.note(f"● {line.sentence}", "yellow")
+        self._lines_told = len(lines)
+
+
+async def drive_and_follow(embedded: Embedded, follower: Follower) -> bool:
+    """Drive every job and print this one until it is over; False if the user detached with Ctrl-C, or we were told to go."""
+    leave = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, leave.set)
+    finished = False
+
+    async def is_over() -> bool:
+        nonlocal finished
+        finished = (await follower.look()).is_finished
+        return finished or leave.is_set()
+
+    await embedded.drive(is_over)
+    return finished
+
+
+@click.command("logs")
+@click.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has finished.")
+@click.option("--node", type=int, default=0, help="Which machine; default 0.")
+@click.option("--attempt", type=int, help="Which attempt; default: all, in order.")
+@json_option
+def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json: bool) -> int:  # noqa: FBT001
+    """Print what a job printed.
+
+    \b
+    Example:
+      trainmaster logs -f last
+    """
+
+    async def work(embedded: Embedded) -> int:
+        job_id = await embedded.service.resolve(job)
+        record = await embedded.service.get(job_id)
+        if attempt is not None and not 1 <= attempt <= max(1, record.attempt):
+            raise InvalidSpec("--attempt", f"found {attempt}; {record.id} has attempts 1 to {record.attempt}")
+        await embedded.ensure_driven()
+        number = attempt or 1
+        cursor = LogCursor(embedded, job_id, number, node)
+        while True:
+            record = await embedded.service.get(job_id)
+            while (data := cursor.next_chunk()) is not None:
+                _print_log(data, number, node, as_json=as_json)
+            if attempt is None and number < record.attempt:
+                number += 1
+                cursor = LogCursor(embedded, job_id, number, node)
+            elif not follow or record.is_finished or (attempt is not None and attempt < record.attempt):
+                return 0
+            else:
+                await asyncio.sleep(_POLL_S)
+
+    return with_embedded(work)
+
+
+def _print_log(data: bytes, attempt: int, node: int, *, as_json: bool) -> None:
+    if not as_json:
+        render.raw(data)
+        return
+    for text in data.decode(errors="replace").splitlines():
+        render.json_line({"attempt": attempt, "node": node, "text": text})
+
+
+@click.command("wait")
+@click.argument("job")
+@click.option("--timeout", type=float, help="Give up after so many seconds; exit code 4 then.")
+@json_option
+def wait_command(job: str, timeout: float | None, as_json: bool) -> int:  # noqa: FBT001
+    """Wait until a job has finished.
+
+    The exit code is 0 when it succeeded, 1 when it failed, 3 when it was stopped, 4 when the time is over.
+
+    \b
+    Example:
+      trainmaster wait last
+    """
+
+    async def inside() -> int:
+        async with opened() as embedded:
+            job_id = await embedded.service.resolve(job)
+            try:
+                async with asyncio.timeout(timeout):
+                    await _until_finished(embedded, job_id)
+            except TimeoutError:
+                render.note(f"{job_id} has not finished after {timeout:g} s")
+            record = await embedded.service.get(job_id)
+            if as_json:
+                render.json(record)
+            elif record.is_finished:
+                from trainmaster.cli.looking import tell_end
+
+                tell_end(record)
+            return exit_code(record)
+
+    return run(inside())
+
+
+async def _until_finished(embedded: Embedded, job_id: JobId) -> None:
+    """Whoever drives may be killed while we wait: then we start another."""
+    looks = 0
+    while not (await embedded.service.get(job_id)).is_finished:
+        if looks % 10 == 0:
+            await embedded.ensure_driven()
+        looks += 1
+        await asyncio.sleep(_POLL_S)
+
+
+@click.command("stop")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.option("--why", "sentence", default="", help="A sentence for the record.")
+@click.option("--wait", "and_wait", is_flag=True, help="Return when they have finished.")
+@json_option
+def stop_command(jobs: tuple[str, ...], sentence: str, and_wait: bool, as_json: bool) -> int:  # noqa: FBT001
+    """Ask jobs to stop, gracefully.
+
+    The script gets SIGTERM and its grace (limits.grace, 30 s), then SIGKILL. What it saved is committed.
+
+    \b
+    Example:
+      trainmaster stop last --why "wrong data"
+    """
+    import os
+
+    async def work(embedded: Embedded) -> int:
+        user = os.environ.get("USER") or f"uid {os.getuid()}"
+        ids = [await embedded.service.resolve(name) for name in jobs]
+        records = [await embedded.service.stop(job_id, user, sentence or f"{user} stopped it.") for job_id in ids]
+        await embedded.ensure_driven()
+        if and_wait:
+            for job_id in ids:
+                await _until_finished(embedded, job_id)
+            records = [await embedded.service.get(job_id) for job_id in ids]
+        if as_json:
+            render.json(records)
+        else:
+            for record in records:
+                word = f"has finished already: {record.outcome}" if record.outcome and not and_wait else "is told to stop"
+                render.line(f"{record.id} {word if not and_wait else f'has finished: {record.outcome}'}")
+        return 0
+
+    return with_embedded(work)

@@ -1,0 +1,320 @@
+"""`list`, `show`, `why`, `checkpoints`, `metrics`: what is, and what was?"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from trainmaster.cli import render
+from trainmaster.cli.words import json_option, split_pairs, with_embedded
+from trainmaster.core import ledger
+from trainmaster.core.facts import Heartbeat
+from trainmaster.core.job import CheckpointRef, JobRecord, Outcome, Phase
+from trainmaster.embedded import Embedded
+from trainmaster.errors import InvalidSpec
+from trainmaster.ports.database import Selection
+from trainmaster.spec import layout
+
+_LINE_STYLES = {
+    "succeeded": "green",
+    "failed": "red",
+    "interrupted": "yellow",
+    "stopped": "yellow",
+    "started": "cyan",
+    "resumes": "cyan",
+}
+
+
+@click.command("list")
+@click.option("--phase", "phases", multiple=True, type=click.Choice([p.value for p in Phase]), help="Only jobs in this phase.")
+@click.option("--outcome", "outcomes", multiple=True, type=click.Choice([o.value for o in Outcome]), help="Only with this outcome.")
+@click.option("--name", help="Only jobs of this name.")
+@click.option("--tag", multiple=True, metavar="K=V", help="Only with this tag; repeatable.")
+@click.option("--since", metavar="TIME", help="Only submitted within, such as 2h or 7d; or after a date such as 2026-01-31.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="At most so many; default 50.")
+@json_option
+def list_command(as_json: bool, limit: int, since: str | None, **flags: Any) -> int:  # noqa: FBT001
+    """Show jobs, newest first.
+
+    \b
+    Example:
+      trainmaster list --phase running --tag team=vision --since 7d
+    """
+
+    async def work(embedded: Embedded) -> int:
+        now = embedded.ports.clock.now()
+        selection = Selection(
+            phases=tuple(Phase(word) for word in flags["phases"]),
+            outcomes=tuple(Outcome(word) for word in flags["outcomes"]),
+            name=flags["name"],
+            tags=tuple(split_pairs(flags["tag"], "--tag").items()),
+            submitted_after=None if since is None else _moment(since, now),
+            limit=limit,
+        )
+        jobs = await embedded.ports.database.find(selection)
+        if as_json:
+            render.json(jobs)
+        elif not jobs:
+            render.note("no jobs" if selection == Selection(limit=limit) else "no such jobs")
+        else:
+            render.table(("JOB", "PHASE", "AGE", "RAN", "TRY", "DURABLE", "ABOUT"), [_row(job, now) for job in jobs])
+        return 0
+
+    return with_embedded(work)
+
+
+def _row(job: JobRecord, now: datetime) -> tuple[str, ...]:
+    about = job.reason.sentence if job.reason is not None else f"waits for {job.waits_for}" if job.waits_for else ""
+    if job.outcome is Outcome.SUCCEEDED:
+        about = " ".join(f"{k}={v}" for k, v in sorted(job.spec.tags.items()))
+    durable = "" if job.head is None else f"step {job.head.step}" if job.head.step is not None else job.head.id
+    return (
+        job.id,
+        job.outcome.value if job.outcome is not None else job.phase.value,
+        render.age((now - job.submitted_at).total_seconds()),
+        render.age(ledger.running_s(job, now)),
+        str(job.attempt),
+        durable,
+        about,
+    )
+
+
+@click.command("show")
+@click.argument("job")
+@json_option
+def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
+    """Show everything about one job.
+
+    \b
+    Example:
+      trainmaster show last
+    """
+
+    async def work(embedded: Embedded) -> int:
+        record = await embedded.service.get(await embedded.service.resolve(job))
+        beat = None if record.is_finished else await embedded.service.heartbeat(record)
+        now = embedded.ports.clock.now()
+        durable = _durable(record, beat, now)
+        if as_json:
+            spans = {name: round(seconds, 3) for name, seconds in ledger.totals(record, now).items()}
+            render.json({"job": record, "ledger_s": spans, "durable": durable, "heartbeat": beat})
+        else:
+            _show(record, beat, durable, now)
+        return 0
+
+    return with_embedded(work)
+
+
+def _durable(job: JobRecord, beat: Heartbeat | None, now: datetime) -> dict[str, object]:
+    """The last durable step, its age, and what would be lost if the machine died now."""
+    head = job.head
+    if beat is not None and beat.commit is not None:
+        head = beat.commit
+    age_s = None if head is None else round((now - head.taken_at).total_seconds(), 1)
+    at_risk_s = ledger.totals(job, now)["at_risk_compute"]
+    if beat is not None and beat.commit is not None and job.phase is Phase.RUNNING:
+        at_risk_s = min(at_risk_s, (now - beat.commit.taken_at).total_seconds())
+    return {
+        "checkpoint": None if head is None else head.id,
+        "step": None if head is None else head.step,
+        "age_s": None if job.is_finished else age_s,
+        "lost_if_killed_now_s": round(at_risk_s, 1),
+    }
+
+
+def _show(job: JobRecord, beat: Heartbeat | None, durable: dict[str, object], now: datetime) -> None:
+    code = f"{job.code.folder} (in place, no snapshot)"
+    if not job.code.in_place:
+        commit = f", commit {job.code.commit[:12]}{' + changes' if job.code.dirty else ''}" if job.code.commit else ""
+        code = f"{(job.code.sha256 or '')[:12]}, {job.code.files} files, {render.size(job.code.size_bytes)}{commit}"
+    rows = [
+        ("job", render.styled(job.id, "bold")),
+        ("phase", render.phase(job.outcome.value if job.outcome is not None else job.phase.value)),
+        ("reason", job.reason.sentence if job.reason is not None else ""),
+        ("waits for", job.waits_for),
+        ("submitted", f"{render.clock(job.submitted_at)} by {job.origin.user} on {job.origin.host}"),
+        ("code", code),
+        ("left out", ", ".join(job.code.left_out)),
+        ("command", _command(job)),
+        ("python", job.origin.python),
+        ("tags", " ".join(f"{k}={v}" for k, v in sorted(job.spec.tags.items()))),
+        ("parameters", " ".join(f"{k}={v}" for k, v in sorted(job.spec.hyperparameters.items()))),
+        ("attempts", f"{job.attempt}; {_budgets(job)}"),
+        ("durable", _durable_words(job, durable)),
+        ("warnings", "; ".join(beat.warnings) if beat is not None else ""),
+    ]
+    render.pairs([(name, value) for name, value in rows if value])
+    render.line()
+    render.line(render.styled("time", "bold"))
+    for name, seconds in ledger.totals(job, now).items():
+        if seconds > 0:
+            render.line(f"  {name.replace('_', ' '):<16} {render.age(seconds):>8}")
+    total = (job.finished_at or now) - job.submitted_at
+    render.line(f"  {'together':<16} {render.age(total.total_seconds()):>8}")
+    evidence = job.reason.evidence.get("traceback") if job.reason is not None else None
+    if evidence:
+        render.line()
+        render.line(evidence)
+
+
+def _command(job: JobRecord) -> str:
+    spec = job.spec
+    if spec.command is not None:
+        return spec.command if isinstance(spec.command, str) else " ".join(spec.command)
+    return " ".join([spec.entry_point or "", *spec.arguments])
+
+
+def _budgets(job: JobRecord) -> str:
+    retry = job.spec.retry
+    return f"failures {job.failures} of {retry.failures}, interruptions {job.interruptions} of {retry.interruptions}"
+
+
+def _durable_words(job: JobRecord, durable: dict[str, object]) -> str:
+    if durable["checkpoint"] is None:
+        return "" if job.is_finished else "nothing committed yet"
+    step = "" if durable["step"] is None else f", step {durable['step']}"
+    text = f"checkpoint {durable['checkpoint']}{step}"
+    age, risk = durable["age_s"], durable["lost_if_killed_now_s"]
+    if isinstance(age, float):
+        text += f", {render.age(age)} old"
+    if isinstance(risk, float) and job.phase is Phase.RUNNING:
+        text += f"; {render.age(risk)} of work would be lost now"
+    return text
+
+
+def tell_end(job: JobRecord) -> None:
+    """How a job ended, in a few lines on the side."""
+    assert job.finished_at is not None
+    assert job.outcome is not None
+    took = render.age((job.finished_at - job.submitted_at).total_seconds())
+    style = {"succeeded": "green", "failed": "red", "stopped": "yellow"}[job.outcome.value]
+    again = f", {job.attempt} attempts" if job.attempt > 1 else ""
+    reason = "" if job.reason is None or job.outcome is Outcome.SUCCEEDED else f" {job.reason.sentence}"
+    render.note(f"■ {job.id} {job.outcome.value} after {took}{again}.{reason}", style)
+
+
+@click.command("why")
+@click.argument("job")
+@json_option
+def why_command(job: str, as_json: bool) -> int:  # noqa: FBT001
+    """Tell a job's story: what happened, and why.
+
+    \b
+    Example:
+      trainmaster why last
+    """
+
+    async def work(embedded: Embedded) -> int:
+        record = await embedded.service.get(await embedded.service.resolve(job))
+        lines = await embedded.ports.database.story(record.id)
+        if as_json:
+            render.json(lines)
+            return 0
+        for line in lines:
+            moment = line.at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+            event = render.styled(f"{line.event:<15}", _LINE_STYLES.get(line.event, "bold"))
+            render.line(f"{render.styled(moment, 'dim')}  {event} {line.sentence}")
+            proof = [f"{k}: {v}" for k, v in line.evidence.items() if "\n" not in v]
+            said = "; ".join([f"rule: {line.rule}", *proof])
+            render.line(f"{'':14}{render.styled(said, 'dim')}")
+        if not record.is_finished:
+            now_words = f"waits for {record.waits_for}" if record.waits_for else f"is {record.phase.value}"
+            render.line(f"now: {now_words}")
+        return 0
+
+    return with_embedded(work)
+
+
+@click.command("checkpoints")
+@click.argument("job")
+@json_option
+def checkpoints_command(job: str, as_json: bool) -> int:  # noqa: FBT001
+    """Show a job's committed checkpoints.
+
+    \b
+    Example:
+      trainmaster checkpoints last
+    """
+
+    async def work(embedded: Embedded) -> int:
+        record = await embedded.service.get(await embedded.service.resolve(job))
+        found = await embedded.service.checkpoints(record)
+        if as_json:
+            render.json([{"checkpoint": ref, "accepted": accepted} for ref, accepted in found])
+        elif not found:
+            render.note("nothing committed yet")
+        else:
+            heads = ("CHECKPOINT", "STEP", "TAKEN", "FILES", "SIZE", "COUNTS")
+            render.table(heads, [_checkpoint_row(ref, accepted=accepted) for ref, accepted in found])
+        return 0
+
+    return with_embedded(work)
+
+
+def _checkpoint_row(ref: CheckpointRef, *, accepted: bool) -> tuple[str, ...]:
+    counts = "yes" if accepted else "no: written after its attempt was over"
+    step = "" if ref.step is None else str(ref.step)
+    return ref.id, step, render.clock(ref.taken_at), str(ref.files), render.size(ref.size_bytes), counts
+
+
+@click.command("metrics")
+@click.argument("job")
+@click.option("--metric", "names", multiple=True, help="Only this metric; repeatable.")
+@json_option
+def metrics_command(job: str, names: tuple[str, ...], as_json: bool) -> int:  # noqa: FBT001
+    """Show what a job measured.
+
+    \b
+    Example:
+      trainmaster metrics last --metric loss
+    """
+
+    async def work(embedded: Embedded) -> int:
+        record = await embedded.service.get(await embedded.service.resolve(job))
+        points = read_metrics(embedded, record)
+        if as_json:
+            render.json(points)
+            return 0
+        series: dict[str, list[float]] = {}
+        for point in points:
+            for name, value in point.items():
+                if name not in {"t", "step", "attempt"} and isinstance(value, int | float) and (not names or name in names):
+                    series.setdefault(name, []).append(float(value))
+        if not series:
+            render.note("no metrics")
+        rows = [
+            (n, str(len(v)), f"{v[0]:.5g}", f"{v[-1]:.5g}", f"{min(v):.5g}", f"{max(v):.5g}", render.curve(v, 40))
+            for n, v in series.items()
+        ]
+        render.table(("METRIC", "POINTS", "FIRST", "LAST", "MIN", "MAX", "CURVE"), rows)
+        return 0
+
+    return with_embedded(work)
+
+
+def read_metrics(embedded: Embedded, job: JobRecord) -> list[dict[str, object]]:
+    """Every point of every attempt, in the order written."""
+    points: list[dict[str, object]] = []
+    for attempt in job.attempts:
+        prefix = layout.metrics_prefix(job.id, attempt.number)
+        for entry in embedded.store.list_keys(prefix):
+            data = embedded.store.get(entry.key) or b""
+            points.extend({**json.loads(line), "attempt": attempt.number} for line in data.splitlines())
+    return points
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """A time in the past, as a distance or a date."""
+    from trainmaster.spec.units import parse_duration
+
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        pass
+    seconds = parse_duration(text)
+    if seconds is None or seconds > 86400 * 36500:
+        raise InvalidSpec("--since", f'found "{text}"', hint="write a distance such as 30m, 2h, 7d, or a date such as 2026-01-31")
+    return now - timedelta(seconds=seconds)

@@ -1,0 +1,169 @@
+"""How do values look? Text, tables, JSON; the only module that prints. Colours only on a terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime
+from math import isfinite
+from typing import TextIO
+
+import msgspec
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+_OUTCOME_STYLES = {"succeeded": "green", "failed": "red", "stopped": "yellow", "running": "cyan", "queued": "dim"}
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether this stream shows colours."""
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def styled(text: str, style: str, stream: TextIO | None = None) -> str:
+    """The text in a style, where there are styles."""
+    stream = stream or sys.stdout
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colours(stream) and style in _STYLES else text
+
+
+def phase(word: str) -> str:
+    """A phase or outcome in its colour."""
+    return styled(word, _OUTCOME_STYLES.get(word, "bold"))
+
+
+def line(text: str = "") -> None:
+    """One line of the answer."""
+    print(printable(text, keep_styles=True))
+
+
+def note(text: str, style: str = "dim") -> None:
+    """One line beside the answer."""
+    print(styled(printable(text), style, sys.stderr), file=sys.stderr, flush=True)
+
+
+def error(sentence: str, hint: str) -> None:
+    """What went wrong and what to do."""
+    print(f"{styled('error:', 'red', sys.stderr)} {printable(sentence)}", file=sys.stderr)
+    if hint:
+        print(f"{styled('hint:', 'dim', sys.stderr)}  {printable(hint)}", file=sys.stderr)
+
+
+def json(value: object) -> None:
+    """The answer for programs."""
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def json_line(value: object) -> None:
+    """One of many answers for programs."""
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def raw(data: bytes, stream: TextIO | None = None) -> None:
+    """A job's own bytes, untouched."""
+    stream = stream or sys.stdout
+    stream.buffer.write(data)
+    stream.buffer.flush()
+
+
+def progress(what: str, done: int, total: int) -> None:
+    """A bar on a terminal for work of some size; nothing otherwise."""
+    if not sys.stderr.isatty() or total < 8 << 20:
+        return
+    share = min(1.0, done / total) if total else 1.0
+    bar = "━" * int(share * 30)
+    end = "\n" if share >= 1.0 else ""
+    print(f"\r{what:<10} {bar:<30} {share:4.0%} of {size(total)}", end=end, file=sys.stderr, flush=True)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int = -1) -> None:
+    """A table that fits the terminal; the column `stretch` gives way when there is too little room."""
+    if not rows:
+        return
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(_width(row[i]) for row in [list(heads), *cells]) for i in range(len(heads))]
+    room = shutil.get_terminal_size((100, 24)).columns
+    over = sum(widths) + 2 * (len(widths) - 1) - room
+    if over > 0:
+        widths[stretch] = max(8, widths[stretch] - over)
+    print(styled("  ".join(_fit(head, width) for head, width in zip(heads, widths, strict=True)).rstrip(), "dim"))
+    for row in cells:
+        fitted = [_fit(cell, width) for cell, width in zip(row, widths, strict=True)]
+        coloured = [
+            phase(text.strip()) + " " * (len(text) - len(text.strip())) if text.strip() in _OUTCOME_STYLES else text
+            for text in fitted
+        ]
+        print("  ".join(coloured).rstrip())
+
+
+def pairs(rows: Sequence[tuple[str, str]]) -> None:
+    """Names and values below each other."""
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        print(f"{styled(name.ljust(width), 'dim')}  {printable(value, keep_styles=True)}")
+
+
+def age(seconds: float) -> str:
+    """A duration, two units at most."""
+    if seconds < 0.95:
+        return f"{max(0.0, seconds) * 1000:.0f}ms"
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    for unit, label, small, small_label in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= unit:
+            return f"{whole // unit}{label}{whole % unit // small:02d}{small_label}"
+    return f"{whole}s"
+
+
+def size(count: int) -> str:
+    """A number of bytes."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def clock(moment: datetime) -> str:
+    """A time of day where the reader is."""
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def curve(values: Sequence[float], width: int = 60) -> str:
+    """A small picture of a series."""
+    finite = [v for v in values if isfinite(v)]
+    if not finite:
+        return ""
+    width = min(width, len(finite))
+    picked = [finite[i * (len(finite) - 1) // max(1, width - 1)] for i in range(width)]
+    low, high = min(picked), max(picked)
+    span = (high - low) or 1.0
+    return "".join(_BARS[min(7, int((v - low) / span * 8))] for v in picked)
+
+
+def printable(text: str, *, keep_styles: bool = False) -> str:
+    """Text of strangers cannot move the cursor, recolour the screen or turn the direction of writing."""
+    return "".join(c if c == "\n" or (keep_styles and c == "\x1b") or _is_harmless(c) else "�" for c in text)
+
+
+def _is_harmless(character: str) -> bool:
+    return unicodedata.category(character) not in {"Cc", "Cf", "Cs"} or character == "\t"
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
+
+
+def _fit(text: str, width: int) -> str:
+    """Cut or pad to exactly `width` columns."""
+    if _width(text) > width:
+        while text and _width(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    return text + " " * (width - _width(text))

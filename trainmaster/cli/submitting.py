@@ -1,0 +1,257 @@
+"""`run` and `submit`: how does what somebody typed become a job?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainmaster.cli import render
+from trainmaster.cli.words import json_option, run, split_pairs
+from trainmaster.embedded import Embedded, Submission, exit_code, opened
+from trainmaster.errors import InvalidSpec
+from trainmaster.spec.job_spec import JobSpec
+
+_JOB_FILES = {".yaml", ".yml", ".json"}
+_Command = Callable[..., Any]
+
+
+def _shared(command: _Command) -> _Command:
+    """Options that `run` and `submit` have in common."""
+    options = (
+        click.argument("what", metavar="SCRIPT|JOB_FILE"),
+        click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+        click.option("--name", help="Name of the job; default: the script's name."),
+        click.option("--env", multiple=True, metavar="K=V", help="Environment variable; repeatable. K alone passes yours on."),
+        click.option("--tag", multiple=True, metavar="K=V", help="Tag to find the job by; repeatable."),
+        click.option("--hp", multiple=True, metavar="K=V", help="Hyperparameter; repeatable."),
+        click.option("--cpus", type=float, help="CPU cores."),
+        click.option("--memory", help="Memory, such as 16GiB."),
+        click.option("--gpus", type=int, help="Number of GPUs."),
+        click.option("--priority", type=int, help="Higher goes first."),
+        click.option("--failures", type=int, help="How many failures are retried."),
+        click.option("--interruptions", type=int, help="How many interruptions are retried."),
+        click.option("--keep-checkpoints", type=int, help="How many commits are kept."),
+        click.option("--max-run", metavar="TIME", help="Longest total running time, such as 2h."),
+        click.option("--source-dir", metavar="FOLDER", help="Folder with the code."),
+        click.option("--in-place", is_flag=True, help="Run in the source folder itself instead of a snapshot."),
+        json_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("run", context_settings={"ignore_unknown_options": False})
+@_shared
+@click.option("--detach", "-d", is_flag=True, help="Return at once; the job goes on in the background.")
+def run_command(what: str, arguments: tuple[str, ...], detach: bool, as_json: bool, **flags: Any) -> int:  # noqa: FBT001
+    """Submit a job and follow it to its end.
+
+    Ctrl-C once detaches: the job goes on. The exit code is 0 when the job succeeded, 1 when it failed, 3 when it was stopped.
+
+    \b
+    Examples:
+      trainmaster run train.py --name a --tag team=vision -- --lr 0.1
+      trainmaster run job.yaml
+    """
+    spec, folder = read_job(what, arguments, flags)
+    return run(_run(spec, folder, detach=detach, as_json=as_json))
+
+
+@click.command("submit")
+@_shared
+def submit_command(what: str, arguments: tuple[str, ...], as_json: bool, **flags: Any) -> int:  # noqa: FBT001
+    """Submit a job and return at once.
+
+    \b
+    Example:
+      trainmaster submit train.py --name a -- --lr 0.1
+    """
+    spec, folder = read_job(what, arguments, flags)
+    return run(_run(spec, folder, detach=True, as_json=as_json))
+
+
+async def _run(spec: JobSpec, folder: Path, *, detach: bool, as_json: bool) -> int:
+    async with opened() as embedded:
+        submission = await embedded.submit(spec, folder, os.environ, render.progress)
+        _tell(submission)
+        if detach:
+            await embedded.ensure_driven()
+            _detached(submission, as_json=as_json)
+            return 0
+        return await _follow(embedded, submission, as_json=as_json)
+
+
+async def _follow(embedded: Embedded, submission: Submission, *, as_json: bool) -> int:
+    """Drive the loop and print what comes, until the job is over or the user has seen enough."""
+    import sys
+
+    from trainmaster.cli.following import Follower, drive_and_follow
+
+    follower = Follower(embedded, submission.job.id, sys.stderr if as_json else sys.stdout)
+    over = await drive_and_follow(embedded, follower)
+    job = await embedded.service.get(submission.job.id)
+    if not over:
+        await embedded.ensure_driven()
+        render.note(
+            f"detached; {job.id} goes on. Come back: trainmaster logs -f {job.id}   Stop it: trainmaster stop {job.id}", "bold"
+        )
+        return 130
+    if as_json:
+        render.json(job)
+    else:
+        from trainmaster.cli.looking import tell_end
+
+        tell_end(job)
+    return exit_code(job)
+
+
+def read_job(what: str, arguments: tuple[str, ...], flags: dict[str, Any]) -> tuple[JobSpec, Path]:
+    """The spec and its source folder, from a job file or a script and flags."""
+    from trainmaster.spec.parse import spec_from_mapping, with_overrides
+
+    path = Path(what)
+    if not path.exists():
+        raise InvalidSpec("", f"{what} does not exist", hint=_nearby(path))
+    if path.is_dir():
+        raise InvalidSpec(
+            "", f"{what} is a folder", hint=f"name a script or a job file in it: trainmaster run {what.rstrip('/')}/train.py"
+        )
+    if path.suffix in _JOB_FILES:
+        mapping, folder = _from_file(path, arguments)
+    else:
+        mapping, folder = _from_script(path, arguments, flags["source_dir"])
+    if flags["source_dir"]:
+        folder = Path(flags["source_dir"]).absolute()
+    mapping = with_overrides(mapping, _overrides(flags))
+    mapping["source_dir"] = str(folder)
+    spec = spec_from_mapping(mapping)
+    if not folder.is_dir():
+        raise InvalidSpec("source_dir", f"{folder} is not a folder")
+    _look_at_script(spec, folder)
+    return spec, folder
+
+
+def _from_file(path: Path, arguments: tuple[str, ...]) -> tuple[dict[str, object], Path]:
+    from trainmaster.spec.parse import load_mapping_json, load_mapping_yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidSpec(str(path), "is not UTF-8 text", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise InvalidSpec(str(path), f"cannot be read: {error.strerror}") from error
+    load = load_mapping_json if path.suffix == ".json" else load_mapping_yaml
+    mapping = load(text, str(path))
+    if arguments:
+        given = mapping.get("arguments", [])
+        mapping["arguments"] = [*(given if isinstance(given, list) else []), *arguments]
+    source = mapping.get("source_dir")
+    folder = path.absolute().parent / (source if isinstance(source, str) else ".")
+    return mapping, Path(os.path.normpath(folder))
+
+
+def _from_script(path: Path, arguments: tuple[str, ...], source_dir: str | None) -> tuple[dict[str, object], Path]:
+    """As if it were run right here: the current folder is the source, unless the script lies outside of it."""
+    is_program = path.suffix in {".py", ".sh"} or os.access(path, os.X_OK)
+    if not is_program:
+        raise InvalidSpec(
+            "", f"{path} is neither a job file (.yaml, .json) nor a script", hint="a script ends in .py or .sh, or can be executed"
+        )
+    script = path.absolute()
+    folder = Path(source_dir).absolute() if source_dir else Path.cwd()
+    if not script.is_relative_to(folder):
+        folder = script.parent
+    return {"entry_point": script.relative_to(folder).as_posix(), "arguments": list(arguments)}, folder
+
+
+def _overrides(flags: dict[str, Any]) -> dict[str, object]:
+    env = {}
+    for word in flags["env"]:
+        name, equals, value = word.partition("=")
+        if not equals and name not in os.environ:
+            raise InvalidSpec("--env", f"{name} is not set here", hint=f"write --env {name}=VALUE")
+        env[name] = value if equals else os.environ[name]
+    found: dict[str, object] = {
+        "env": env,
+        "tags": split_pairs(flags["tag"], "--tag"),
+        "hyperparameters": {k: _value(v) for k, v in split_pairs(flags["hp"], "--hp").items()},
+    }
+    named = {
+        "name": "name",
+        "cpus": "resources.cpus",
+        "memory": "resources.memory",
+        "gpus": "resources.gpus",
+        "priority": "priority",
+        "failures": "retry.failures",
+        "interruptions": "retry.interruptions",
+        "keep_checkpoints": "checkpoints.keep",
+        "max_run": "limits.run",
+    }
+    found.update({field: flags[flag] for flag, field in named.items() if flags[flag] is not None})
+    if flags["in_place"]:
+        found["in_place"] = True
+    return found
+
+
+def _value(text: str) -> object:
+    """A hyperparameter typed as it reads: 0.1 is a number, true is a truth value, the rest is text."""
+    import msgspec
+
+    try:
+        value: object = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return value if isinstance(value, int | float | bool) else text
+
+
+def _look_at_script(spec: JobSpec, folder: Path) -> None:
+    """Find out now what would fail in a minute."""
+    if spec.entry_point is None:
+        return
+    script = folder / spec.entry_point
+    if not script.is_file():
+        raise InvalidSpec("entry_point", f"{spec.entry_point} is not in {folder}", hint=_nearby(script))
+    if script.suffix == ".py":
+        try:
+            with open(script, "rb") as file:
+                is_text = b"\0" not in file.read(65536)
+        except OSError as error:
+            raise InvalidSpec("entry_point", f"{spec.entry_point} cannot be read: {error.strerror}") from error
+        if not is_text:
+            raise InvalidSpec("entry_point", f"{spec.entry_point} is not a Python script: it has binary data in it")
+
+
+def _nearby(path: Path) -> str:
+    from difflib import get_close_matches
+
+    names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, names, n=1)
+    return f"did you mean {path.parent / near[0]}?" if near else "check the path"
+
+
+def _tell(submission: Submission) -> None:
+    job = submission.job
+    for text in submission.notes:
+        render.note(text, "yellow")
+    if submission.left_out:
+        shown = ", ".join(path for path, _ in submission.left_out[:4])
+        more = f" and {len(submission.left_out) - 4} more" if len(submission.left_out) > 4 else ""
+        render.note(f"left out of the snapshot: {shown}{more}  (trainmaster show {job.id} lists them)")
+    if job.code.in_place:
+        render.note(f"{job.id}: runs in {job.code.folder} itself; there is no snapshot of the code", "yellow")
+        return
+    commit = f", commit {job.code.commit[:9]}{' + changes' if job.code.dirty else ''}" if job.code.commit else ""
+    render.note(f"{job.id}: {job.code.files} files, {render.size(job.code.size_bytes)} packed{commit}")
+
+
+def _detached(submission: Submission, *, as_json: bool) -> None:
+    if as_json:
+        render.json(submission.job)
+    else:
+        render.line(submission.job.id)
+        render.note(f"follow it: trainmaster logs -f {submission.job.id}")

@@ -1,0 +1,1 @@
+"""Loops that call the core between port calls."""

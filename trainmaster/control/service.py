@@ -1,0 +1,106 @@
+"""What may people ask of the control plane? Submit, stop, find, and be told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trainmaster.control.observe import Ports, commits
+from trainmaster.core import checkpoints
+from trainmaster.core.decide import request_stop
+from trainmaster.core.facts import Heartbeat
+from trainmaster.core.job import CheckpointRef, Code, JobId, JobRecord, Origin, Phase, Reason, StopRequest
+from trainmaster.core.messages import JobFile
+from trainmaster.core.schedule import why_never
+from trainmaster.core.story import StoryLine
+from trainmaster.errors import InvalidSpec, Refused, RevisionConflict, UnknownJob
+from trainmaster.spec import layout
+from trainmaster.spec.job_spec import JobSpec
+from trainmaster.spec.support import unsupported
+
+
+class Service:
+    """The use cases; the same for the command line, the API and notebooks."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+
+    async def refuse_impossible(self, spec: JobSpec) -> None:
+        """Say no before anything is stored: what no machine here can ever do does not become a job."""
+        provider = self._ports.providers.get(spec.provider)
+        if provider is None:
+            known = ", ".join(sorted(self._ports.providers))
+            raise InvalidSpec("provider", f'found "{spec.provider}", wanted one of: {known}')
+        lacking = unsupported(spec, provider.features)
+        if lacking:
+            path, _ = lacking[0]
+            raise InvalidSpec(path, "; ".join(sentence for _, sentence in lacking))
+        never = why_never(spec, await provider.capacity())
+        if never:
+            raise Refused(f"this job can never run here: {never}", hint="ask for less, or submit it to a larger machine")
+
+    async def submit(self, job_id: JobId, spec: JobSpec, code: Code, origin: Origin) -> JobRecord:
+        """Accept a job. What this returned from is remembered, whatever happens next."""
+        await self.refuse_impossible(spec)
+        now = self._ports.clock.now()
+        job = JobRecord(
+            id=job_id,
+            spec=spec,
+            code=code,
+            origin=origin,
+            submitted_at=now,
+            updated_at=now,
+            waiting_since=now,
+            phase=Phase.QUEUED,
+        )
+        file = JobFile(id=job.id, spec=spec, code=code, origin=origin)
+        await self._ports.store.put(layout.spec(job.id), msgspec.json.encode(file))
+        what = f"the folder {code.folder} in place" if code.in_place else f"snapshot {(code.sha256 or '')[:12]} of {code.folder}"
+        said = f"{origin.user} submitted {spec.name}: {what}."
+        line = StoryLine(at=now, event="submitted", sentence=said, rule="asked by a user")
+        await self._ports.database.add(job, [line], now)
+        return job
+
+    async def stop(self, job_id: JobId, by: str, sentence: str) -> JobRecord:
+        """Ask a job to end. Stopping what is finished, or stops already, changes nothing."""
+        while True:
+            job = await self.get(job_id)
+            reason = Reason(code="stopped", sentence=sentence)
+            decision = request_stop(job, StopRequest(at=self._ports.clock.now(), by=by, reason=reason))
+            if decision.job == job:
+                return job
+            try:
+                return await self._ports.database.commit(
+                    decision.job, expect_revision=job.revision, lines=decision.lines, wake_at=decision.wake_at
+                )
+            except RevisionConflict:
+                continue  # the job moved on; ask again of what it is now
+
+    async def get(self, job_id: JobId) -> JobRecord:
+        """The record of a job that exists."""
+        job = await self._ports.database.load(job_id)
+        if job is None:
+            raise UnknownJob(f"there is no job {job_id}", hint="`trainmaster list` shows the jobs there are")
+        return job
+
+    async def resolve(self, text: str) -> JobId:
+        """The one job meant by an id, a unique prefix, a name, or ``last``."""
+        found = await self._ports.database.resolve(text)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UnknownJob(f'"{text}" could be any of: {", ".join(found)}', hint="give more letters of the id")
+        if text == "last":
+            raise UnknownJob("there is no job yet", hint="`trainmaster run train.py` makes one")
+        raise UnknownJob(f'no job is called "{text}"', hint="`trainmaster list` shows the jobs there are")
+
+    async def heartbeat(self, job: JobRecord) -> Heartbeat | None:
+        """What the runner of the newest attempt last said; None when it said nothing yet."""
+        if not job.attempts:
+            return None
+        value = await self._ports.store.get(layout.heartbeat(job.id, job.attempt))
+        return None if value is None else msgspec.json.decode(value, type=Heartbeat)
+
+    async def checkpoints(self, job: JobRecord) -> list[tuple[CheckpointRef, bool]]:
+        """Every commit, oldest first, and whether it is accepted."""
+        found = sorted(await commits(job.id, self._ports.store), key=lambda c: layout.parse_checkpoint_id(c.id))
+        return [(ref, checkpoints.is_accepted(job, ref.id)) for ref in found]

@@ -1,0 +1,1 @@
+"""What is decided: pure functions over frozen values, no I/O, no clock."""

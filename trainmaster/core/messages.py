@@ -1,0 +1,79 @@
+"""What do control plane and runner write for each other into the object store? Plain values with a version."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from trainmaster.core.job import CheckpointRef, Code, Origin
+from trainmaster.spec.job_spec import JobSpec
+
+
+class JobFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """spec.json: what a runner must know of the job."""
+
+    v: int = 1
+    id: str
+    spec: JobSpec
+    code: Code
+    origin: Origin
+
+
+class OpenFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """open.json: what an attempt resumes from."""
+
+    v: int = 1
+    attempt: int
+    resumes: CheckpointRef | None = None
+
+
+class ClaimFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """claim: who may train as this attempt; no runner at all when it was closed."""
+
+    v: int = 1
+    #: name of the claiming runner; empty: closed by the control plane
+    runner: str = ""
+    at: datetime
+
+
+class OrderKind(StrEnum):
+    """What the control plane may want of a running attempt."""
+
+    STOP = "stop"
+    CLOSE = "close"
+
+
+class OrderFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """order.json: what the control plane wants of a running attempt."""
+
+    v: int = 1
+    kind: OrderKind
+    sentence: str = ""
+    grace_s: float = 0.0
+
+
+class ManifestFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One file of a checkpoint."""
+
+    path: str
+    size_bytes: int
+    blake3: str = ""
+    mode: int = 0o644
+    #: the checkpoint whose prefix holds the bytes: this one, or an earlier one when the file did not change
+    stored_in: str = ""
+    #: for a symbolic link: where it points
+    link: str = ""
+
+
+class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """manifest.json: what belongs to a checkpoint."""
+
+    v: int = 1
+    id: str
+    taken_at: datetime
+    step: int | None = None
+    files: list[ManifestFile] = []
+    #: folders without files in them
+    folders: list[str] = []

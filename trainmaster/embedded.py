@@ -1,0 +1,285 @@
+"""How does one person use Trainmaster without a server? SQLite, a folder, local machines, the same control loop.
+
+Whoever submits with `run` drives the loop inside the command. Work that nobody watches is driven by a background driver: started
+when a command finds unfinished jobs and nobody driving, one at a time by a work lease, gone when nothing is left. Both may be
+killed at any moment; jobs go on, and the next command picks them up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from msgspec import Struct
+
+from trainmaster.adapters.databases.sqlite import SqliteDatabase
+from trainmaster.adapters.object_store import AsyncDoor, open_store
+from trainmaster.adapters.system_clock import SystemClock
+from trainmaster.config import Config, read_config
+from trainmaster.control.observe import Ports
+from trainmaster.control.service import Service
+from trainmaster.control.work_queue import WorkQueue
+from trainmaster.core.facts import Timing
+from trainmaster.core.job import Code, JobId, JobRecord, Outcome
+from trainmaster.core.schedule import Capacity
+from trainmaster.errors import TrainmasterError
+from trainmaster.ports.database import WorkLease
+from trainmaster.ports.object_store import BlockingStore
+from trainmaster.ports.provider import Provider
+from trainmaster.spec import layout
+from trainmaster.spec.job_spec import JobSpec
+
+_DRIVER_LEASE_S = 15.0
+
+Wrap = Callable[[Provider], Provider]
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """What was accepted, and what the submitter should know about it."""
+
+    job: JobRecord
+    left_out: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Embedded:
+    """Everything one command needs; made by `opened`."""
+
+    def __init__(self, config: Config, ports: Ports, store: BlockingStore) -> None:
+        self.config, self.ports, self.store = config, ports, store
+        self.service = Service(ports)
+
+    async def submit(
+        self, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Callable[[str, int, int], None]
+    ) -> Submission:
+        """Pack the source folder, keep the snapshot, accept the job."""
+        from trainmaster import __version__
+        from trainmaster.adapters.submitter import find_origin
+
+        await self.service.refuse_impossible(spec)
+        origin = find_origin(environ, Path.cwd(), __version__)
+        code, left_out, notes = self._snapshot(spec, folder, environ, progress)
+        job_id = _make_id(spec.name)
+        self._keep_environment(job_id, environ)
+        job = await self.service.submit(job_id, spec, code, origin)
+        return Submission(job=job, left_out=left_out, notes=notes)
+
+    def _snapshot(
+        self, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Callable[[str, int, int], None]
+    ) -> tuple[Code, tuple[tuple[str, str], ...], tuple[str, ...]]:
+        if spec.in_place:
+            return Code(folder=str(folder), in_place=True), (), ()
+        from trainmaster.adapters.source_archive import pack
+        from trainmaster.adapters.source_folder import list_source
+
+        listing = list_source(
+            folder,
+            user_home=Path(environ.get("HOME") or "/nonexistent"),
+            trainmaster_home=self.config.home_path,
+            size_limit_bytes=self.config.source_bytes_max,
+        )
+        self.config.home_path.joinpath("packing").mkdir(parents=True, exist_ok=True)
+        archive = self.config.home_path / "packing" / f"{secrets.token_hex(8)}.tar.zst"
+        done = [0]
+
+        def packed_bytes(count: int) -> None:
+            done[0] += count
+            progress("packing", done[0], listing.total_bytes)
+
+        try:
+            packed = pack(listing, folder, archive, packed_bytes)
+            self.store.move_file(layout.code(packed.sha256), archive)
+        finally:
+            archive.unlink(missing_ok=True)
+        code = Code(
+            sha256=packed.sha256,
+            size_bytes=packed.size_bytes,
+            files=len(listing.files),
+            commit=listing.commit,
+            dirty=listing.is_dirty,
+            folder=str(folder),
+            left_out=[item.path for item in listing.left_out],
+        )
+        return code, tuple((item.path, item.why) for item in listing.left_out), listing.notes
+
+    def _keep_environment(self, job_id: JobId, environ: Mapping[str, str]) -> None:
+        """The submitter's environment may hold secrets: it stays on this machine, readable by its owner, until the job is over."""
+        folder = self.config.home_path / "environments"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / f"{job_id}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w") as file:
+            json.dump({k: v for k, v in environ.items() if not k.startswith("TRAINMASTER_")}, file)
+
+    async def drive(self, is_over: Callable[[], Awaitable[bool]]) -> None:
+        """Work on every job there is until `is_over`."""
+        await WorkQueue(self.ports).drive(is_over)
+        await self._forget_environments()
+
+    async def ensure_driven(self) -> bool:
+        """If something is left to do and nobody does it, start the background driver; whether one was started."""
+        due = await self.ports.database.next_wake()
+        if due is None:
+            return False
+        now = self.ports.clock.now()
+        lease = WorkLease(name="driver", owner=self.ports.owner)
+        if not await self.ports.database.hold(lease, now, now + timedelta(seconds=_DRIVER_LEASE_S)):
+            return False
+        await self.ports.database.let_go(lease)
+        self._start_driver()
+        return True
+
+    def _start_driver(self) -> None:
+        import subprocess
+
+        log = self.config.home_path / "driver.log"
+        with open(log, "ab") as output:
+            subprocess.Popen(
+                [sys.executable, "-m", "trainmaster.embedded"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                cwd="/",
+                env={**os.environ, "TRAINMASTER_HOME": self.config.home},
+            )
+
+    async def be_the_driver(self) -> None:
+        """Drive until nothing is left for a while; at once if somebody else drives."""
+        lease = WorkLease(name="driver", owner=self.ports.owner)
+        clock, database = self.ports.clock, self.ports.database
+
+        async def hold() -> bool:
+            now = clock.now()
+            return await database.hold(lease, now, now + timedelta(seconds=_DRIVER_LEASE_S))
+
+        if not await hold():
+            return
+        idle_since = clock.now()
+
+        async def is_over() -> bool:
+            nonlocal idle_since
+            if not await hold():
+                return True  # we were paused past our lease and somebody took over
+            if await database.next_wake() is not None:
+                idle_since = clock.now()
+            return clock.now() - idle_since > timedelta(seconds=self.config.driver_idle_s)
+
+        try:
+            await self.drive(is_over)
+        finally:
+            await database.let_go(lease)
+        # A job may have been submitted between our last look and letting go; its command saw us driving and started nobody.
+        await self.ensure_driven()
+
+    async def _forget_environments(self) -> None:
+        folder = self.config.home_path / "environments"
+        for file in sorted(folder.glob("*.json")) if folder.exists() else []:
+            job = await self.ports.database.load(JobId(file.stem))
+            if job is not None and job.is_finished:
+                file.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def opened(config: Config | None = None, wrap: Wrap | None = None) -> AsyncIterator[Embedded]:
+    """Open database and store in the home folder. `wrap` lets tests and demos stand between us and the machines."""
+    from trainmaster.adapters.providers.local.provider import LocalProvider
+
+    config = config or read_config(os.environ)
+    home = config.home_path
+    database = SqliteDatabase.open(home / "trainmaster.db")
+    try:
+        store = open_store(config.store_url)
+        local: Provider = LocalProvider(home / "machines", home / "environments", _slots(config))
+        timing = Timing(attempt_lease_s=config.attempt_lease_s, lease_margin_s=config.attempt_lease_s / 2, look_s=config.look_s)
+        ports = Ports(
+            clock=SystemClock(),
+            database=database,
+            store=AsyncDoor(store),
+            store_url=store.url,
+            providers={"local": wrap(local) if wrap is not None else local},
+            timing=timing,
+            heartbeat_s=config.heartbeat_s,
+            owner=f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(4)}",
+        )
+        yield Embedded(config, ports, store)
+    finally:
+        await database.close()
+
+
+async def look_around(embedded: Embedded, environ: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """What `doctor` finds: name, ok | warning | wrong, and a sentence."""
+    from trainmaster import __version__
+    from trainmaster.adapters import host
+    from trainmaster.adapters.submitter import find_python
+
+    found = [("version", "ok", f"trainmaster {__version__}, Python {sys.version.split()[0]}, {embedded.config.home}")]
+    try:
+        found.append(("interpreter", "ok", f"jobs run with {find_python(environ)}"))
+    except TrainmasterError as error:
+        found.append(("interpreter", "wrong", f"{error.sentence}: {error.hint}"))
+    capacity = await embedded.ports.providers["local"].capacity()
+    gpus = f"{len(capacity.gpus)} GPU" if capacity.gpus else "no GPU"
+    found.append(("machine", "ok", f"{capacity.cpus:g} CPU, {capacity.memory / 2**30:.1f} GiB, {gpus}"))
+    try:
+        key = layout.Key(f"doctor/{secrets.token_hex(8)}")
+        works = embedded.store.put_if_absent(key, b"1") and not embedded.store.put_if_absent(key, b"2")
+        embedded.store.delete_prefix(key)
+        found.append(
+            ("store", "ok" if works else "wrong", f"{embedded.store.url}; conditional create {'works' if works else 'fails'}")
+        )
+    except TrainmasterError as error:
+        found.append(("store", "wrong", error.sentence))
+    group = host.make_cgroup("doctor")
+    if group is not None:
+        host.end_cgroup(group)
+    ends = "by cgroup" if group is not None else "by adopting orphans; no cgroup can be made here"
+    found.append(("processes", "ok", f"a job's processes are ended {ends}"))
+    found.extend(("system", "warning", text) for text in host.limits())
+    unfinished = await embedded.ports.database.unfinished()
+    found.append(("jobs", "ok", f"{len(unfinished)} unfinished"))
+    return found
+
+
+def exit_code(job: JobRecord) -> int:
+    """What `run` and `wait` answer: 0 succeeded, 1 failed, 3 stopped."""
+    return {Outcome.SUCCEEDED: 0, Outcome.FAILED: 1, Outcome.STOPPED: 3, None: 4}[job.outcome]
+
+
+def _slots(config: Config) -> Capacity | None:
+    if config.cpus is None and config.memory is None and config.gpus is None:
+        return None
+    from trainmaster.adapters import host
+
+    return Capacity(
+        cpus=config.cpus if config.cpus is not None else host.cpu_count(),
+        memory=config.memory if config.memory is not None else host.memory_bytes(),
+        gpus=tuple(range(config.gpus)) if config.gpus is not None else host.gpu_indexes(),
+    )
+
+
+def _make_id(name: str) -> JobId:
+    """Readable, and new: the name and five letters by chance."""
+    letters = "".join(c if c.isalnum() and c.isascii() else "-" for c in name.lower())[:40].strip("-")
+    return JobId(f"{letters or 'job'}-{''.join(secrets.choice('abcdefghjkmnpqrstuvwxyz23456789') for _ in range(5))}")
+
+
+async def _driver() -> None:
+    async with opened() as embedded:
+        await embedded.be_the_driver()
+
+
+if __name__ == "__main__":
+    import logging
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        asyncio.run(_driver())
+    except TrainmasterError as error:
+        sys.exit(f"driver: {error.sentence}")

@@ -1,0 +1,116 @@
+"""What do we need of a database? Records with a revision, their stories, wakes and leases.
+
+Promises, checked by testing/conformance/database.py:
+
+1. What `add` and `commit` returned from is durable. Record, story lines and wake change together or not at all.
+2. `commit` succeeds only against the revision that was loaded; of racing committers one wins, the others get RevisionConflict.
+3. A work lease is held by one owner until its time; an expired one may be taken by anybody.
+4. DatabaseUnavailable means that it may have happened; repeating `add` or `commit` after it is safe: the second try of the same
+   write either succeeds or raises RevisionConflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct
+
+from trainmaster.core.job import JobId, JobRecord, Outcome, Phase
+from trainmaster.core.story import StoryLine
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """Which jobs; everything given must hold."""
+
+    phases: tuple[Phase, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    name: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    submitted_after: datetime | None = None
+    submitted_before: datetime | None = None
+    limit: int = 100
+
+
+class WorkLease(Struct, frozen=True, kw_only=True):
+    """A named right to work, held by one owner."""
+
+    name: str
+    owner: str
+
+
+class Database(Protocol):
+    """What is remembered."""
+
+    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
+        """Store a new job. RevisionConflict if the id exists. Repeatable: a second try of the same job raises RevisionConflict."""
+        ...
+
+    async def load(self, job_id: JobId) -> JobRecord | None:
+        """The newest record, or None for an unknown id. Repeatable."""
+        ...
+
+    async def commit(
+        self,
+        job: JobRecord,
+        *,
+        expect_revision: int,
+        lines: Sequence[StoryLine] = (),
+        wake_at: datetime | None = None,
+        under: WorkLease | None = None,
+    ) -> JobRecord:
+        """Store `job` as revision `expect_revision` + 1 and return it so.
+
+        RevisionConflict if the stored revision is another, or if `under` names a lease that its owner no longer holds. May have
+        happened if it raised DatabaseUnavailable; then a repetition raises RevisionConflict.
+        """
+        ...
+
+    async def wake(self, job_id: JobId, at: datetime) -> None:
+        """Look at this job at `at` or sooner. Repeatable; nothing for an unknown id."""
+        ...
+
+    async def lease_due(self, owner: str, now: datetime, until: datetime, limit: int) -> list[JobId]:
+        """Take the work leases of up to `limit` jobs that are due and whose lease is free or expired; the longest due first."""
+        ...
+
+    async def give_back(self, job_id: JobId, owner: str, wake_at: datetime | None) -> None:
+        """End a work lease and set the next wake, unless the job was woken sooner meanwhile. Repeatable; nothing if not held."""
+        ...
+
+    async def hold(self, lease: WorkLease, now: datetime, until: datetime) -> bool:
+        """Take or renew a named lease; False if somebody else holds it. Repeatable."""
+        ...
+
+    async def let_go(self, lease: WorkLease) -> None:
+        """End a named lease. Repeatable; nothing if not held."""
+        ...
+
+    async def next_wake(self) -> datetime | None:
+        """The earliest wake of an unfinished step; None when nothing is left to do."""
+        ...
+
+    async def change_mark(self) -> int:
+        """A number that differs from the last answer when anybody may have written since."""
+        ...
+
+    async def find(self, selection: Selection) -> list[JobRecord]:
+        """Jobs of a selection, newest submission first. Repeatable."""
+        ...
+
+    async def unfinished(self) -> list[JobRecord]:
+        """All jobs that are not finished, oldest submission first. Repeatable."""
+        ...
+
+    async def resolve(self, text: str) -> list[JobId]:
+        """Ids meant by an id, a unique prefix, a name, or ``last``; a name means its newest job. Empty when nothing fits."""
+        ...
+
+    async def story(self, job_id: JobId) -> list[StoryLine]:
+        """All lines of a job, in the order they were committed. Repeatable."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files and connections. Repeatable."""
+        ...

@@ -1,0 +1,84 @@
+"""What lies in the checkpoint folder, and does it lie still? A fingerprint says so without reading a byte."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+
+class Seen(Struct, frozen=True):
+    """Everything about one file that changes when it is written, renamed or replaced."""
+
+    kind: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    mode: int
+    link: str = ""
+
+
+Fingerprint = dict[str, Seen]
+
+
+def fingerprint(folder: Path) -> Fingerprint:
+    """What lies in the folder now: relative path → what was seen. Files that vanish while we look are not there."""
+    found: Fingerprint = {}
+    for path, entry in _walk(os.fspath(folder), ""):
+        try:
+            info = entry.stat(follow_symlinks=False)
+            kind = stat.S_IFMT(info.st_mode)
+            if kind == stat.S_IFREG:
+                found[path] = Seen("file", info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode & 0o777)
+            elif kind == stat.S_IFLNK:
+                found[path] = Seen("link", 0, info.st_mtime_ns, 0, info.st_ino, 0o777, os.readlink(entry.path))
+            elif kind == stat.S_IFDIR:
+                found[path] = Seen("folder", 0, 0, 0, info.st_ino, info.st_mode & 0o777)
+        except OSError:
+            continue
+    return found
+
+
+def files_of(print_: Fingerprint) -> list[str]:
+    """Regular files, in order."""
+    return sorted(path for path, seen in print_.items() if seen.kind == "file")
+
+
+def has_work(print_: Fingerprint) -> bool:
+    """Whether there is anything worth committing."""
+    return any(seen.kind != "folder" for seen in print_.values())
+
+
+def changed(before: Fingerprint, after: Fingerprint) -> list[str]:
+    """Files that are new or different, most recently written last."""
+    paths = [path for path in files_of(after) if before.get(path) != after[path]]
+    return sorted(paths, key=lambda path: after[path].mtime_ns)
+
+
+_STEP_IN_NAME = re.compile(r"(?:step|iter|iteration|epoch|ckpt|checkpoint|global_step)s?[-_=.]?(\d{1,12})(?!\d)", re.IGNORECASE)
+
+
+def step_in_name(path: str) -> int | None:
+    """The step a file or its folder is named after: ckpt_120.pt, step-120/model.bin, epoch=3.ckpt."""
+    for part in reversed(path.split("/")):
+        numbers = _STEP_IN_NAME.findall(part)
+        if numbers:
+            return int(numbers[-1])
+    return None
+
+
+def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda e: e.name)
+    except OSError:
+        return
+    for entry in entries:
+        path = f"{prefix}{entry.name}"
+        yield path, entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path, f"{path}/")

@@ -1,0 +1,243 @@
+"""When is the checkpoint folder committed, and how does it come back?
+
+A commit is a consistent snapshot of the whole folder: it lay still for a moment, nobody had a file in it open for writing, and
+after copying it was still the same. Files go up in parallel, then the manifest, then one marker; without the marker nothing
+counts. A file that did not change since an earlier commit is not copied again: the manifest says where its bytes lie.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from trainmaster.adapters import host
+from trainmaster.core.job import CheckpointRef
+from trainmaster.core.messages import Manifest, ManifestFile
+from trainmaster.errors import StoreError, StoreFull
+from trainmaster.ports.object_store import BlockingStore
+from trainmaster.runner import checkpoint_folder
+from trainmaster.runner.checkpoint_folder import Fingerprint, Seen
+from trainmaster.spec import layout
+from trainmaster.spec.job_spec import Checkpoints
+
+_COPIES_AT_ONCE = 4
+_RETRY_S = 2.0
+
+
+class CommitterSettings(Struct, frozen=True, kw_only=True):
+    """What a committer works on."""
+
+    job_id: str
+    attempt: int
+    folder: Path
+    rules: Checkpoints
+
+
+class Committer:
+    """Watches one folder and commits it. One thread calls `look`; `final` is called after that thread ended."""
+
+    def __init__(
+        self,
+        settings: CommitterSettings,
+        store: BlockingStore,
+        now: Callable[[], datetime],
+        job_pids: Callable[[], Iterable[int]],
+        may_commit: Callable[[], bool],
+        step_of: Callable[[list[str]], int | None],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._now = now
+        self._job_pids = job_pids
+        self._may_commit = may_commit
+        self._step_of = step_of
+        self._seq = 0
+        self._seen: Fingerprint = {}
+        self._seen_s = host.elapsed_s()
+        #: the newest state that was seen lying still, with no writer, while the job lived
+        self._still: Fingerprint | None = None
+        self._still_at = now()
+        self._committed: Fingerprint = {}
+        self._committed_s = -1e9
+        self._stored: dict[str, tuple[Seen, ManifestFile]] = {}
+        self._not_before_s = 0.0
+        self.newest: CheckpointRef | None = None
+        self.trouble = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="committer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch; what was restored counts as committed."""
+        self._thread.start()
+
+    def finish(self, *, trusted: bool) -> None:
+        """The job's processes are gone: commit what may be committed."""
+        self._stop.set()
+        self._thread.join()
+        print_ = checkpoint_folder.fingerprint(self._settings.folder)
+        if not checkpoint_folder.has_work(print_) or print_ == self._committed:
+            return
+        if trusted:
+            self._still_at = self._now()
+        elif print_ != self._still:
+            self.trouble = "the script died while its checkpoint folder was changing; what lay there is not committed"
+            return
+        tries = 5
+        while tries and self._may_commit() and not self._commit(print_):
+            tries -= 1
+            threading.Event().wait(_RETRY_S / 4)
+
+    def _watch(self) -> None:
+        period_s = max(0.02, min(1.0, self._settings.rules.settle / 4))
+        while not self._stop.wait(period_s):
+            self._look()
+
+    def _look(self) -> None:
+        rules = self._settings.rules
+        now_s = host.elapsed_s()
+        print_ = checkpoint_folder.fingerprint(self._settings.folder)
+        if print_ != self._seen:
+            self._seen, self._seen_s = print_, now_s
+            return
+        if print_ == self._committed or not checkpoint_folder.has_work(print_) or now_s - self._seen_s < rules.settle:
+            return
+        if print_ != self._still:
+            if host.open_for_writing(self._job_pids(), self._settings.folder):
+                self._seen_s = now_s  # somebody is in the middle of it, however slowly
+                return
+            self._still, self._still_at = print_, self._now()
+        if now_s < self._not_before_s or now_s - self._committed_s < rules.interval or not self._may_commit():
+            return
+        self._commit(print_)
+
+    def _commit(self, print_: Fingerprint) -> bool:
+        """Copy, check, mark. False: not this time, and nothing of it can be seen."""
+        self._seq += 1
+        name = layout.checkpoint_id(self._settings.attempt, self._seq)
+        try:
+            manifest = self._copy(name, print_)
+            if checkpoint_folder.fingerprint(self._settings.folder) != print_:
+                self._forget(name)  # it changed under our hands: a later look takes it
+                return False
+            self._mark(manifest)
+        except (StoreError, OSError) as error:
+            said = error.sentence if isinstance(error, StoreError) else str(error)
+            self.trouble = f"checkpoint not committed: {said}"
+            self._not_before_s = host.elapsed_s() + _RETRY_S
+            if isinstance(error, StoreFull | OSError):
+                self._forget(name)
+            return False
+        self._committed, self._committed_s = print_, host.elapsed_s()
+        self._stored = {f.path: (print_[f.path], f) for f in manifest.files if not f.link}
+        self.trouble = ""
+        self._prune()
+        return True
+
+    def _copy(self, name: str, print_: Fingerprint) -> Manifest:
+        with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="copy") as pool:
+            files = list(pool.map(lambda path: self._copy_one(name, path, print_[path]), checkpoint_folder.files_of(print_)))
+        links = [ManifestFile(path=p, size_bytes=0, link=s.link) for p, s in print_.items() if s.kind == "link"]
+        parents = {path.rpartition("/")[0] for path in print_}
+        folders = [path for path, seen in print_.items() if seen.kind == "folder" and path not in parents]
+        step = self._step_of(checkpoint_folder.changed(self._committed, print_))
+        return Manifest(id=name, taken_at=self._still_at, step=step, files=files + links, folders=folders)
+
+    def _copy_one(self, name: str, path: str, seen: Seen) -> ManifestFile:
+        before = self._stored.get(path)
+        if before is not None and before[0] == seen:
+            return before[1]
+        stored = self._store.put_file(layout.checkpoint_file(self._settings.job_id, name, path), self._settings.folder / path)
+        return ManifestFile(path=path, size_bytes=stored.size_bytes, blake3=stored.blake3, mode=seen.mode, stored_in=name)
+
+    def _mark(self, manifest: Manifest) -> None:
+        job_id = self._settings.job_id
+        self._store.put(layout.manifest(job_id, manifest.id), msgspec.json.encode(manifest))
+        if not self._may_commit():
+            raise StoreError("the attempt lease ended while copying")
+        size = sum(file.size_bytes for file in manifest.files)
+        ref = CheckpointRef(
+            id=manifest.id,
+            taken_at=manifest.taken_at,
+            committed_at=self._now(),
+            step=manifest.step,
+            size_bytes=size,
+            files=len(manifest.files),
+        )
+        self._store.put(layout.commit(job_id, manifest.id), msgspec.json.encode(ref))
+        self.newest = ref
+
+    def _forget(self, name: str) -> None:
+        """Remove a half-made checkpoint; if that fails too, it only takes space, for nothing without a marker counts."""
+        try:
+            self._store.delete_prefix(layout.checkpoint(self._settings.job_id, name))
+        except StoreError as error:
+            self.trouble = f"a half-made checkpoint could not be removed: {error.sentence}"
+
+    def _prune(self) -> None:
+        if not self._may_commit():
+            return  # a runner woken after its lease must not remove what its successor resumes from
+        try:
+            prune(self._store, self._settings.job_id, self._settings.rules.keep, self._settings.attempt)
+        except StoreError as error:
+            self.trouble = f"old checkpoints could not be removed: {error.sentence}"
+
+    def restore(self, ref: CheckpointRef, progress: Callable[[int], None]) -> None:
+        """Bring a checkpoint back and verify it. ValueError says which file is damaged."""
+        value = self._store.get(layout.manifest(self._settings.job_id, ref.id))
+        if value is None:
+            raise ValueError(f"checkpoint {ref.id} has no manifest")
+        manifest = msgspec.json.decode(value, type=Manifest)
+        for folder in manifest.folders:
+            (self._settings.folder / folder).mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="restore") as pool:
+            list(pool.map(lambda file: self._restore_one(ref.id, file, progress), manifest.files))
+        self._committed = self._seen = checkpoint_folder.fingerprint(self._settings.folder)
+        self._stored = {f.path: (self._committed[f.path], f) for f in manifest.files if not f.link}
+
+    def _restore_one(self, name: str, file: ManifestFile, progress: Callable[[int], None]) -> None:
+        target = self._settings.folder / file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.link:
+            os.symlink(file.link, target)
+            return
+        key = layout.checkpoint_file(self._settings.job_id, file.stored_in, file.path)
+        got = self._store.get_file(key, target, progress)
+        if got is None or got.blake3 != file.blake3 or got.size_bytes != file.size_bytes:
+            found = "is missing" if got is None else "has other bytes than were committed"
+            raise ValueError(f"checkpoint {name} is damaged: {file.path} {found}")
+        target.chmod(file.mode)
+
+
+def prune(store: BlockingStore, job_id: str, keep: int, attempt: int) -> None:
+    """Keep the newest commits. What a newer attempt or a late runner of an old one wrote is not ours to remove.
+
+    The marker goes first, then the manifest, then those files that no kept manifest refers to.
+    """
+    keys = [entry.key for entry in store.list_keys(layout.checkpoints(job_id))]
+    base = len(layout.checkpoints(job_id)) + 1
+    by_name: dict[str, list[layout.Key]] = {}
+    for key in keys:
+        by_name.setdefault(key[base:].split("/", 1)[0], []).append(key)
+    if any(layout.parse_checkpoint_id(name)[0] > attempt for name in by_name):
+        return
+    committed = [name for name, own in by_name.items() if layout.commit(job_id, name) in own]
+    kept = sorted(committed, key=layout.parse_checkpoint_id)[-keep:]
+    needed: set[str] = set()
+    for name in kept:
+        value = store.get(layout.manifest(job_id, name))
+        files = [] if value is None else msgspec.json.decode(value, type=Manifest).files
+        needed.update(layout.checkpoint_file(job_id, f.stored_in, f.path) for f in files if not f.link)
+    newest = max((layout.parse_checkpoint_id(name) for name in kept), default=(0, 0))
+    for name, own in by_name.items():
+        if name in kept or layout.parse_checkpoint_id(name) > newest:
+            continue
+        for key in sorted(own, key=lambda k: (not k.endswith("/COMMIT"), not k.endswith("/manifest.json"))):
+            if key not in needed:
+                store.delete_prefix(key)

@@ -1,0 +1,337 @@
+"""What happens on the training machine from the claim to the last byte? Event → core.supervise → carry out → next event."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trainmaster.adapters import host
+from trainmaster.adapters.object_store import open_store
+from trainmaster.core import supervise as core
+from trainmaster.core.facts import ExitReport, Heartbeat, StopSeen
+from trainmaster.core.job import CheckpointRef, Timeline
+from trainmaster.core.messages import ClaimFile, JobFile, OpenFile
+from trainmaster.core.supervise import Run, RunEvent, RunInstruction
+from trainmaster.errors import StoreError, StoreUnavailable
+from trainmaster.ports.object_store import BlockingStore
+from trainmaster.ports.provider import LaunchRequest
+from trainmaster.runner import checkpoint_folder, traces, workplace
+from trainmaster.runner.committer import Committer, CommitterSettings
+from trainmaster.runner.heart import Heart
+from trainmaster.runner.log_pump import Pump, Shipper
+from trainmaster.runner.metric_reader import MetricReader
+from trainmaster.runner.process import Ended, JobProcess
+from trainmaster.runner.workplace import SetUpError, Workplace
+from trainmaster.spec import layout
+
+_T = TypeVar("_T")
+_TICK_S = 0.25
+_DRAIN_S = 10.0
+
+
+class RunnerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """launch.json in the allocation's folder: what the provider tells its runner."""
+
+    request: LaunchRequest
+    store_options: dict[str, str] = {}
+    #: environment of the submission, kept on this machine only
+    environ_file: str = ""
+    cgroup: str = ""
+    ends_with_lease: bool = False
+
+
+class Runner:
+    """One attempt on one machine."""
+
+    def __init__(self, folder: Path, file: RunnerFile, store: BlockingStore) -> None:
+        self.folder, self.file, self.request, self.store = folder, file, file.request, store
+        self._began_s, self._began_at = host.elapsed_s(), datetime.now(UTC)  # noqa: TID251  the machine's own clock, read once
+        self._events: SimpleQueue[RunEvent] = SimpleQueue()
+        self.run = Run(
+            lease_until=self.now() + timedelta(seconds=self.request.attempt_lease_s),
+            run_s_left=self.request.run_s_left,
+            grace_s=self.request.grace_s,
+            ends_with_lease=file.ends_with_lease,
+        )
+        self.timeline = Timeline()
+        self.resumes: CheckpointRef | None = None
+        self.ended: Ended | None = None
+        self.set_up_error = ""
+        self.is_closed = False
+        self._suspended = False
+        #: whether the last state of the checkpoint folder may be trusted; None: there is none to commit
+        self._trusted: bool | None = None
+        self._oom_before = host.out_of_memory_kills()
+        self.process = JobProcess(self.request.name, Path(file.cgroup) if file.cgroup else None)
+        job_id, attempt = self.request.job_id, self.request.attempt
+        self.place = Workplace(home=folder / "home", request=self.request)
+        self.metrics = MetricReader(store, layout.metrics_prefix(job_id, attempt), self.place.metrics_file, self.now)
+        self.shipper = Shipper(store, layout.log_prefix(job_id, attempt), self._read_log)
+        self.pump = Pump(folder / "spool", self.shipper)
+        self.heart = Heart(self.request, store, self.now, self._describe, self._events.put)
+        self.committer: Committer | None = None
+
+    def now(self) -> datetime:
+        """Wall time that never jumps: a clock set back must not lengthen a lease."""
+        return self._began_at + timedelta(seconds=host.elapsed_s() - self._began_s)
+
+    def work(self) -> None:
+        """From the claim to the end."""
+        signal.signal(signal.SIGTERM, lambda *_: self._terminated())
+        signal.signal(signal.SIGUSR1, lambda *_: self.heart.beat_now())
+        self._events.put(core.Claimed() if self._claim() else core.ClaimRefused())
+        while self.run.state is not core.RunState.DONE:
+            try:
+                event: RunEvent = self._events.get(timeout=_TICK_S)
+            except Empty:
+                event = core.Tick()
+            self._advance(event)
+            self._advance(core.Tick())
+
+    def _advance(self, event: RunEvent) -> None:
+        self.run, instructions = core.supervise(self.run, event, self.now())
+        for instruction in instructions:
+            self._carry_out(instruction)
+
+    def _carry_out(self, instruction: RunInstruction) -> None:
+        match instruction:
+            case core.Prepare():
+                self._aside(self._prepare)
+            case core.Restore():
+                self._aside(self._restore)
+            case core.StartProcess():
+                self._start_process()
+            case core.SignalTree():
+                self.process.signal(instruction.signal)
+            case core.SuspendCommits():
+                self._suspended = True
+                self.is_closed = self.run.stop_seen is StopSeen.CLOSED
+                self.shipper.is_closed = self.is_closed
+            case core.ResumeCommits():
+                self._suspended = False
+            case core.FinalCommit():
+                self._trusted = instruction.trusted
+            case core.Upload():
+                self._aside(self._upload)
+            case core.WriteExit():
+                self._write_exit()
+            case core.Quit():
+                self._quit()
+
+    def _aside(self, work: Callable[[], RunEvent]) -> None:
+        """Long work in a thread: lease, stop and limits are looked after meanwhile."""
+
+        def run() -> None:
+            try:
+                self._events.put(work())
+            except (SetUpError, ValueError, OSError, StoreError) as error:
+                self.set_up_error = getattr(error, "sentence", "") or str(error)
+                self._events.put(core.SetUpFailed())
+
+        threading.Thread(target=run, name=work.__name__, daemon=True).start()
+
+    def _claim(self) -> bool:
+        """Win the attempt, or learn that it is not ours. A put that raised may have happened: then we read who won."""
+        job_id, attempt = self.request.job_id, self.request.attempt
+        mine = msgspec.json.encode(
+            ClaimFile(runner=f"{os.uname().nodename}:{os.getpid()}:{self._began_at.isoformat()}", at=self.now())
+        )
+        while True:
+            try:
+                if self.store.put_if_absent(layout.claim(job_id, attempt), mine):
+                    break
+                if self.store.get(layout.claim(job_id, attempt)) == mine:
+                    break
+                _say("the attempt is claimed or closed already; nothing to do here")
+                return False
+            except StoreUnavailable as error:
+                _say(f"the claim waits for the store: {error.sentence}")
+                threading.Event().wait(1.0)
+        self.timeline = replace(self.timeline, claimed_at=self.now())
+        return True
+
+    def _prepare(self) -> RunEvent:
+        job_id, attempt = self.request.job_id, self.request.attempt
+        self.heart.start()
+        file = _retrying(lambda: self.store.get(layout.spec(job_id)))
+        opened = _retrying(lambda: self.store.get(layout.opened(job_id, attempt)))
+        if file is None or opened is None:
+            raise SetUpError("the job or its attempt is not in the store")
+        self.place.known = msgspec.json.decode(file, type=JobFile)
+        self.resumes = msgspec.json.decode(opened, type=OpenFile).resumes
+        self.metrics.watch(self.place.file.spec.metrics.patterns)
+        _retrying(lambda: workplace.prepare(self.place, self.store))
+        settings = CommitterSettings(
+            job_id=job_id, attempt=attempt, folder=self.place.checkpoints, rules=self.place.file.spec.checkpoints
+        )
+        self.committer = Committer(settings, self.store, self.now, self.process.pids, self._may_commit, self._step_of)
+        self.timeline = replace(self.timeline, set_up_at=self.now())
+        return core.SetUp()
+
+    def _restore(self) -> RunEvent:
+        assert self.committer is not None
+        if self.resumes is not None:
+            ref, committer = self.resumes, self.committer
+            _retrying(lambda: committer.restore(ref, lambda _: None))
+        self.timeline = replace(self.timeline, restored_at=self.now())
+        return core.Restored()
+
+    def _start_process(self) -> None:
+        assert self.committer is not None
+        base = workplace.submission_environment(Path(self.file.environ_file) if self.file.environ_file else None)
+        command, environ = workplace.start_up(self.place, self.resumes, base)
+        self.shipper.start()
+        try:
+            self.process.start(command, environ, self.place.working, self.pump.sink, self._exited)
+        except OSError as error:
+            self.set_up_error = f"{command[0]} cannot be started: {error.strerror or error}"
+            self._events.put(core.SetUpFailed())
+            return
+        self.pump.start()
+        self.committer.start()
+        self.heart.beat_now()
+
+    def _exited(self, ended: Ended) -> None:
+        self.ended = ended
+        self.timeline = replace(self.timeline, exited_at=self.now())
+        self._events.put(core.Exited(code=ended.code, signal=ended.signal))
+
+    def _upload(self) -> RunEvent:
+        """The last commit, then everything that is left, until it is there or the attempt is closed."""
+        if self.committer is not None and self._trusted is not None:
+            self.committer.finish(trusted=self._trusted)
+        if self.ended is not None:
+            self.pump.finish(_DRAIN_S)
+            self.shipper.finish(None)
+            self.metrics.read_last_line()
+        pause_s = 0.2
+        while not self.is_closed:
+            try:
+                self.metrics.read_file()
+                self.metrics.flush()
+                if self.ended is not None:
+                    workplace.upload(workplace.artifacts(self.place), self.store, lambda: self.is_closed)
+                break
+            except (StoreError, OSError) as error:
+                _say(f"upload waits: {getattr(error, 'sentence', error)}")
+                threading.Event().wait(pause_s)
+                pause_s = min(5.0, pause_s * 2)
+        self.timeline = replace(self.timeline, uploaded_at=self.now())
+        return core.Uploaded()
+
+    def _write_exit(self) -> None:
+        value = msgspec.json.encode(self._report())
+        _retrying(lambda: self.store.put(layout.exit_record(self.request.job_id, self.request.attempt), value))
+
+    def _quit(self) -> None:
+        self.process.signal("SIGKILL")
+        (self.folder / "clean").touch()
+
+    def _report(self) -> ExitReport:
+        trace = traces.last_traceback(self.shipper.tail)
+        ended = self.ended
+        oom = traces.memory_words(trace)
+        if not oom and ended is not None and ended.signal == "SIGKILL" and host.out_of_memory_kills() > self._oom_before:
+            oom = "the kernel ended a process for lack of memory while the script ran"
+        return ExitReport(
+            timeline=self.timeline,
+            code=ended.code if ended is not None else None,
+            signal=ended.signal if ended is not None else None,
+            stop_seen=self.run.stop_seen,
+            set_up_error=self.set_up_error,
+            failure=workplace.failure_text(self.place),
+            traceback=trace,
+            out_of_memory=oom if ended is None or ended.code != 0 else "",
+            max_rss_bytes=ended.max_rss_bytes if ended is not None else 0,
+            cpu_s=ended.cpu_s if ended is not None else 0.0,
+            log_bytes=self.pump.bytes_seen,
+            log_bytes_dropped=self.pump.bytes_dropped,
+            commit=self.committer.newest if self.committer is not None else None,
+            step=self.metrics.step,
+            left_behind=workplace.not_kept(self.place) if ended is not None else [],
+            warnings=self._warnings(),
+        )
+
+    def _describe(self, at: datetime, until: datetime) -> Heartbeat:
+        return Heartbeat(
+            at=at,
+            lease_until=until,
+            state=self.run.state.value,
+            timeline=self.timeline,
+            commit=self.committer.newest if self.committer is not None else None,
+            step=self.metrics.step,
+            log_bytes=self.pump.bytes_seen,
+            rss_bytes=sum(map(host.resident_bytes, self.process.pids())),
+            warnings=[*self._warnings(), *filter(None, [self.metrics.flush_quietly()])],
+        )
+
+    def _warnings(self) -> list[str]:
+        found = [self.committer.trouble if self.committer is not None else "", self.shipper.trouble]
+        if self._suspended:
+            found.append("commits are suspended: the attempt lease is not renewed")
+        if self.pump.bytes_dropped:
+            found.append(f"{self.pump.bytes_dropped} bytes of output were dropped")
+        if self.metrics.points_dropped:
+            found.append(f"{self.metrics.points_dropped} metric points were dropped")
+        return [text for text in found if text]
+
+    def _may_commit(self) -> bool:
+        return not self._suspended and not self.is_closed and self.now() < self.run.lease_until
+
+    def _step_of(self, changed: list[str]) -> int | None:
+        """The step of what changed: as the script told, as the file is named, or the newest it logged."""
+        self.metrics.read_file()
+        for path in reversed(changed):
+            told = self.metrics.told_steps.get(os.path.realpath(self.place.checkpoints / path))
+            step = told if told is not None else checkpoint_folder.step_in_name(path)
+            if step is not None:
+                return step
+        return self.metrics.step
+
+    def _read_log(self, path: Path) -> None:
+        if self.metrics.reads_log:
+            self.metrics.read_log(path)
+
+    def _terminated(self) -> None:
+        self._events.put(core.StopWanted(why=StopSeen.TERMINATED, grace_s=self.run.grace_s))
+
+
+def main() -> None:
+    """Entry point: `python -m trainmaster.runner <allocation folder> <lock descriptor>`."""
+    folder = Path(sys.argv[1])
+    # The lock came with us through exec; while it is held, the provider knows that we live. Nobody we start may inherit it.
+    os.set_inheritable(int(sys.argv[2]), False)  # noqa: FBT003
+    host.adopt_orphans()
+    file = msgspec.json.decode((folder / "launch.json").read_bytes(), type=RunnerFile)
+    (folder / "spool").mkdir(exist_ok=True)
+    Runner(folder, file, open_store(file.request.store_url, options=file.store_options, create=False)).work()
+    sys.stdout.flush()
+    os._exit(0)  # threads that wait for a store must not keep a finished runner alive
+
+
+def _retrying(call: Callable[[], _T]) -> _T:
+    """Until the store answers; a clear no is passed on."""
+    pause_s = 0.2
+    while True:
+        try:
+            return call()
+        except StoreUnavailable as error:
+            _say(f"waiting for the store: {error.sentence}")
+            threading.Event().wait(pause_s)
+            pause_s = min(5.0, pause_s * 2)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {text}\n")  # noqa: TID251
+    sys.stderr.flush()

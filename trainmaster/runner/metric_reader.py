@@ -1,0 +1,160 @@
+"""Which metrics does a job report? Patterns on its log, and lines of the helper's file, into numbered chunks of JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from trainmaster.errors import StoreError
+from trainmaster.ports.object_store import BlockingStore
+from trainmaster.spec import layout
+from trainmaster.spec.job_spec import MetricPattern
+from trainmaster.spec.layout import Key
+
+_BLOCK = 1 << 20
+_LINE_MAX = 64 << 10
+_BATCH_BYTES_MAX = 8 << 20
+
+
+class MetricReader:
+    """Collects points from both sources; `flush` writes them as one chunk."""
+
+    def __init__(self, store: BlockingStore, prefix: Key, file: Path, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._file = file
+        self._now = now
+        self._patterns: list[tuple[str, re.Pattern[bytes]]] = []
+        self._offset = 0
+        self._rest = b""
+        self._log_rest = b""
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._seq = 0
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self.step: int | None = None
+        #: path → step, as the script told with trainmaster.checkpoint()
+        self.told_steps: dict[str, int] = {}
+        self.points_dropped = 0
+
+    def watch(self, patterns: list[MetricPattern]) -> None:
+        """Look for these in the log."""
+        self._patterns = [(p.name, re.compile(p.regex.encode(), re.MULTILINE)) for p in patterns]
+
+    @property
+    def reads_log(self) -> bool:
+        """Whether the log has to be read at all."""
+        return bool(self._patterns)
+
+    def read_log(self, path: Path) -> None:
+        """Find metrics in one chunk of log; a line cut by the chunk's end is finished by the next."""
+        with open(path, "rb") as file:
+            while block := file.read(_BLOCK):
+                text = self._log_rest + block
+                cut = text.rfind(b"\n") + 1
+                self._log_rest = text[cut:][-_LINE_MAX:]
+                self._find(text[:cut])
+
+    def read_last_line(self) -> None:
+        """The log is over: its last line may have no newline."""
+        self._find(self._log_rest)
+        self._log_rest = b""
+
+    def read_file(self) -> None:
+        """Take over what the helper wrote since the last look."""
+        try:
+            with open(self._file, "rb") as file:
+                file.seek(self._offset)
+                while block := file.read(_BLOCK):
+                    self._offset += len(block)
+                    self._take_lines(block)
+        except FileNotFoundError:
+            return
+
+    def flush(self) -> None:
+        """Write what was collected as one chunk; on trouble it stays for the next time."""
+        with self._flushing:
+            with self._lock:
+                batch = b"\n".join(self._pending)
+                count = len(self._pending)
+            if not count:
+                return
+            self._store.put(layout.chunk(self._prefix, self._seq), batch + b"\n")
+            self._seq += 1
+            with self._lock:
+                self._pending_bytes -= sum(map(len, self._pending[:count]))
+                del self._pending[:count]
+
+    def flush_quietly(self) -> str:
+        """Like flush; trouble as a sentence."""
+        try:
+            self.read_file()
+            self.flush()
+        except StoreError as error:
+            return f"metrics wait for the store: {error.sentence}"
+        return ""
+
+    def _take_lines(self, block: bytes) -> None:
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        for line in lines:
+            try:
+                point = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(point, dict):
+                self._add(point)
+
+    def _find(self, text: bytes) -> None:
+        found: list[tuple[int, dict[str, float]]] = []
+        for name, pattern in self._patterns:
+            for match in pattern.finditer(text):
+                groups = match.groupdict() or {name: match.group(1)}
+                values = {key: _number(value) for key, value in groups.items() if value is not None}
+                found.append((match.start(), {key: value for key, value in values.items() if value is not None}))
+        if not found:
+            return
+        found.sort(key=lambda item: item[0])
+        at = self._now().isoformat()
+        for point in _by_line(text, found):
+            self._add({"t": at, **point})
+
+    def _add(self, point: dict[str, object]) -> None:
+        step = point.get("step")
+        if isinstance(step, int | float) and not isinstance(step, bool):
+            self.step = point["step"] = int(step)
+        told = point.pop("checkpoint", None)
+        if isinstance(told, str) and self.step is not None:
+            self.told_steps[os.path.realpath(told)] = self.step
+        line = json.dumps(point, separators=(",", ":"), allow_nan=True).encode()
+        with self._lock:
+            if self._pending_bytes > _BATCH_BYTES_MAX:
+                self.points_dropped += 1
+                return
+            self._pending.append(line)
+            self._pending_bytes += len(line)
+
+
+def _by_line(text: bytes, found: list[tuple[int, dict[str, float]]]) -> list[dict[str, object]]:
+    """Metrics of one line belong to one point."""
+    points: list[dict[str, object]] = []
+    line_end = -1
+    for start, values in found:
+        if start > line_end:
+            points.append({})
+            line_end = text.find(b"\n", start)
+            line_end = len(text) if line_end < 0 else line_end
+        points[-1].update(values)
+    return points
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

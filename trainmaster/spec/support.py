@@ -1,0 +1,111 @@
+"""Which fields of a job can a provider not do yet? What it cannot do is refused at submission, never ignored.
+
+A provider names the features it has; the table says which field needs which feature. Fields that no row mentions are done by
+Trainmaster itself and hold everywhere; a test makes sure that each field is either here or in EVERYWHERE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .job_spec import JobSpec
+from .problems import nearest, quoted
+
+
+class Need(NamedTuple):
+    """A field that needs a feature, when the predicate says it was asked for."""
+
+    path: str
+    feature: str
+    is_asked: Callable[[JobSpec], bool]
+
+
+NEEDS: tuple[Need, ...] = (
+    Need("secrets", "secrets", lambda spec: bool(spec.secrets)),
+    Need("environment.python", "environment.python", lambda spec: spec.environment.python is not None),
+    Need("environment.requirements", "environment.requirements", lambda spec: spec.environment.requirements is not None),
+    Need("environment.conda", "environment.conda", lambda spec: spec.environment.conda is not None),
+    Need("environment.apt", "environment.apt", lambda spec: bool(spec.environment.apt)),
+    Need("environment.setup", "environment.setup", lambda spec: bool(spec.environment.setup)),
+    Need("environment.index", "environment.index", lambda spec: spec.environment.index is not None),
+    Need("environment.image", "environment.image", lambda spec: spec.environment.image is not None),
+    Need("environment.docker", "environment.docker", lambda spec: bool(spec.environment.docker)),
+    Need("inputs", "inputs", lambda spec: bool(spec.inputs)),
+    Need("resources.disk", "resources.disk", lambda spec: spec.resources.disk is not None),
+    Need("resources.gpus", "resources.gpus.type", lambda spec: isinstance(spec.resources.gpus, str)),
+    Need("resources.machine_type", "resources.machine_type", lambda spec: spec.resources.machine_type is not None),
+    Need("resources.nodes", "resources.nodes", lambda spec: spec.resources.nodes > 1),
+    Need("resources.alternatives", "resources.alternatives", lambda spec: bool(spec.resources.alternatives)),
+    Need("resources.image", "resources.image", lambda spec: spec.resources.image is not None),
+    Need("resources.zone", "resources.zone", lambda spec: spec.resources.zone is not None),
+    Need("market.kind", "market.spot", lambda spec: spec.market.kind == "spot"),
+    Need("market.kind", "market.spot-with-fallback", lambda spec: spec.market.kind == "spot-with-fallback"),
+    Need("market.fallback_after", "market.spot-with-fallback", lambda spec: spec.market.fallback_after is not None),
+    Need("market.deadline", "market.deadline", lambda spec: spec.market.deadline is not None),
+    Need("distribution.kind", "distribution.torchrun", lambda spec: spec.distribution.kind == "torchrun"),
+    Need("distribution.kind", "distribution.mpi", lambda spec: spec.distribution.kind == "mpi"),
+    Need(
+        "distribution.processes_per_node",
+        "distribution.processes_per_node",
+        lambda spec: spec.distribution.processes_per_node is not None,
+    ),
+    Need("limits.money", "limits.money", lambda spec: spec.limits.money is not None),
+    Need("pool", "pools", lambda spec: spec.pool != "default"),
+    Need("metrics.tensorboard", "metrics.tensorboard", lambda spec: spec.metrics.tensorboard is not None),
+    Need("stop_rules", "stop_rules", lambda spec: bool(spec.stop_rules)),
+    Need("profiler", "profiler", lambda spec: spec.profiler is not None),
+)
+
+#: Every feature there is.
+FEATURES = frozenset(need.feature for need in NEEDS)
+
+#: Fields that hold with every provider.
+EVERYWHERE = frozenset(
+    {
+        "name",
+        "command",
+        "entry_point",
+        "arguments",
+        "source_dir",
+        "in_place",
+        "hyperparameters",
+        "env",
+        "outputs.keep",
+        "checkpoints.directory",
+        "checkpoints.interval",
+        "checkpoints.keep",
+        "checkpoints.settle",
+        "resources.cpus",
+        "resources.memory",
+        "retry.failures",
+        "retry.interruptions",
+        "retry.backoff",
+        "retry.backoff_max",
+        "limits.queue",
+        "limits.wait",
+        "limits.run",
+        "limits.grace",
+        "priority",
+        "provider",
+        "tags",
+        "metrics.patterns",
+    }
+)
+
+
+def unsupported(spec: JobSpec, supported: frozenset[str]) -> list[tuple[str, str]]:
+    """Field paths the spec's provider cannot do yet, each with a sentence; `supported` are its features."""
+    return [
+        (need.path, f"provider {spec.provider} does not support {need.path} yet")
+        for need in NEEDS
+        if need.feature not in supported and need.is_asked(spec)
+    ]
+
+
+def unknown_provider(spec: JobSpec, known: frozenset[str]) -> list[tuple[str, str]]:
+    """The provider field, with a sentence, when nobody here goes by that name."""
+    if spec.provider in known:
+        return []
+    names = sorted(known)
+    return [("provider", f"found {quoted(spec.provider)}, known here: {', '.join(names)}{nearest(spec.provider, names)}")]

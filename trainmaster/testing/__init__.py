@@ -1,0 +1,1 @@
+"""What tests and generated files are made with; nothing at run time imports it."""
