@@ -12,5 +12,5 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("hunt", max_examples=5000, stateful_step_count=60, deadline=None)
+settings.register_profile("hunt", max_examples=1000, stateful_step_count=60, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -117,6 +117,13 @@ class Embedded:
         with open(descriptor, "w") as file:
             json.dump({k: v for k, v in environ.items() if not k.startswith("TRAINMASTER_")}, file)
 
+    @property
+    def user(self) -> str:
+        """Who gives the commands."""
+        from trainmaster.adapters.submitter import user_name
+
+        return user_name()
+
     async def drive(self, is_over: Callable[[], Awaitable[bool]]) -> None:
         """Work on every job there is until `is_over`."""
         await WorkQueue(self.ports).drive(is_over)

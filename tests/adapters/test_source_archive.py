@@ -400,6 +400,8 @@ class TestMemory:
             (project / f"{number % 100}" / f"{number}.txt").write_bytes(b"%d" % number)
         with open(project / "big.bin", "wb") as file:
             file.truncate(10**9)
+        # What cannot be compressed fills other buffers than what can.
+        add(project, "noise.bin", random.Random(1).randbytes(10**8))
         peak = run_elsewhere("pack(list_of(one), one, two)\n", project, tmp_path / "a.tar.zst")
         shutil.rmtree(project)
         assert peak < 100 * 10**6

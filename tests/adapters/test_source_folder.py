@@ -489,18 +489,3 @@ class TestRefusals:
                 list_of(refused, user_home=home)
             assert "a folder of its own" in caught.value.hint
         assert list_of(add(home, "job/train.py").parent, user_home=home).files
-
-    def test_too_large_names_the_largest(self, either):
-        with open(add(either, "data/train.bin"), "r+b") as file:
-            file.truncate(3 * 10**9)
-        for number in range(30):
-            with open(add(either, f"images/{number}.png"), "r+b") as file:
-                file.truncate(10**7)
-
-        with pytest.raises(InvalidSource) as caught:
-            list_of(either, size_limit_bytes=5 * 10**8)
-
-        assert "holds 3.3 GB in" in caught.value.sentence
-        assert "limit of 500 MB" in caught.value.sentence
-        assert "The largest: data/train.bin (3 GB), images/ (300 MB), " in caught.value.sentence
-        assert "--in-place" in caught.value.hint

@@ -9,15 +9,8 @@ import pytest
 
 from trainmaster.adapters.object_store import AsyncDoor, open_store
 from trainmaster.testing.conformance.object_store import Address, ObjectStoreConformance
-from trainmaster.testing.s3_server import s3_server
 
 numbers = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    with s3_server(tmp_path_factory.mktemp("s3")) as running:
-        yield running
 
 
 class TestFolder(ObjectStoreConformance):
@@ -35,7 +28,7 @@ class TestMemory(ObjectStoreConformance):
 class TestS3(ObjectStoreConformance):
     @pytest.fixture
     def address(self, server):
-        return Address(f"{server.url}/a prefix/{next(numbers)}", server.options, races=2)
+        return Address(f"{server.url}/a prefix/{next(numbers)}", server.options, races=1)
 
 
 @pytest.fixture(params=["folder", "memory", "s3"])

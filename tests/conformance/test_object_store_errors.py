@@ -287,7 +287,7 @@ def test_a_folder_costs_no_import_of_obstore_or_asyncio(tmp_path):
         store = open_store(sys.argv[1])
         store.put("a/b", b"1")
         AsyncDoor(store)
-        heavy = {"obstore", "asyncio", "urllib.parse", "concurrent.futures"} & set(sys.modules)
+        heavy = {"obstore", "asyncio", "concurrent.futures", "ctypes"} & set(sys.modules)
         assert not heavy, heavy
         """
     done = python(code, tmp_path / "store")
@@ -295,12 +295,6 @@ def test_a_folder_costs_no_import_of_obstore_or_asyncio(tmp_path):
 
 
 # --- a bucket -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with s3_server(tmp_path_factory.mktemp("s3")) as running:
-        yield running
 
 
 def test_a_wrong_secret_is_a_clear_no(server, tmp_path):
@@ -325,19 +319,19 @@ def test_a_missing_bucket_is_a_clear_no_and_not_an_unknown_key(server, tmp_path)
 
 def test_a_stopped_server_is_unavailable_in_bounded_time(tmp_path):
     with s3_server(tmp_path / "s3") as server:
-        store = open_store(server.url, options=server.options | {"timeout_s": "2", "transfer_timeout_s": "2"})
+        store = open_store(server.url, options=server.options | {"timeout_s": "0.6", "transfer_timeout_s": "0.6"})
         store.put("jobs/a", b"1")
         assert store.get("jobs/a") == b"1"
     for name, call in calls(store, tmp_path).items():
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):
             call()
-        assert time.monotonic() - began < 5, name
+        assert time.monotonic() - began < 3, name
 
 
 def test_a_server_that_never_answers_is_unavailable_in_bounded_time(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        store = an_s3_store(silent.getsockname()[1], timeout_s="0.5", transfer_timeout_s="0.5")
+        store = an_s3_store(silent.getsockname()[1], timeout_s="0.3", transfer_timeout_s="0.3")
         for name, call in calls(store, tmp_path).items():
             began = time.monotonic()
             with pytest.raises(StoreUnavailable):
@@ -382,8 +376,9 @@ def test_endpoint_and_credentials_come_from_the_environment(server):
 
 @pytest.mark.parametrize("options", [{"colour": "red"}, {"timeout_s": "soon"}, {"timeout_s": "0"}, {"allow_http": "hm"}])
 def test_a_wrong_option_is_named(options):
-    with pytest.raises(InvalidConfig, match=next(iter(options))):
+    with pytest.raises(InvalidConfig) as caught:
         open_store("s3://bucket", options=options)
+    assert next(iter(options)) in f"{caught.value.sentence} {caught.value.hint}"
 
 
 def an_s3_store(port, **options):

@@ -77,7 +77,8 @@ def _clients(scheme: str, bucket: str, prefix: str | None, options: Mapping[str,
         try:
             made: Client = _KINDS[scheme](bucket, prefix=prefix, config=config, client_options=patience, retry_config=retry_config)
         except (BaseError, ValueError, TypeError) as error:
-            raise InvalidConfig(f"store: {str(error).splitlines()[0]}.", hint="Check the store's options.") from None
+            named = ", ".join(sorted(options)) or "none"
+            raise InvalidConfig(f"store: {str(error).splitlines()[0]}.", hint=f"Check its options: {named}.") from None
         return made
 
     return Clients(

@@ -9,7 +9,8 @@ from trainmaster.errors import StoreError, StoreFull, StoreRejected, StoreUnavai
 #: What S3, GCS, Azure and the memory store say of a key that is not there. Any other 404 (a proxy's, a wrong address's, a
 #: missing bucket's) must not pass for "unknown key": the caller would take a claim or a checkpoint for absent.
 _UNKNOWN_KEY = ("<Code>NoSuchKey</Code>", "<Code>BlobNotFound</Code>", "No data in memory found")
-_BEYOND_END = ("416 Range Not Satisfiable", "<Code>InvalidRange</Code>", "Invalid range: Wanted range starting at")
+#: A server's answer, obstore's own, and Azurite's for an empty value.
+_BEYOND_END = ("416 Range Not Satisfiable", "<Code>InvalidRange</Code>", "Wanted range starting at", '"bytes 0--1/0"')
 #: S3 answers so when a write to the same key is under way: nothing is decided yet, the same request may be made again.
 _UNDECIDED = "<Code>ConditionalRequestConflict</Code>"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import ParamSpec, TypeVar
+from urllib.parse import unquote
 
 from trainmaster.errors import InvalidConfig
 from trainmaster.ports.object_store import BlockingStore, Entry
@@ -78,8 +79,6 @@ class AsyncDoor:
 
 
 def _folder_path(rest: str) -> str:
-    from urllib.parse import unquote
-
     host, slash, path = rest.partition("/")
     if host not in {"", "localhost"} or not slash:
         raise InvalidConfig(f"store: file://{rest} names another machine.", hint="Write file:///absolute/path.")

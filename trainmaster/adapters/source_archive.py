@@ -35,8 +35,7 @@ STORED_BYTES_MAX = 128 * 1024
 
 _PIECE_BYTES = 1024 * 1024
 _LARGEST_OCTAL_SIZE = 0o77777777777
-#: Below this, starting threads costs more than they save.
-_THREADS_FROM_BYTES = 32 * 1024 * 1024
+_LEVEL = 3
 
 
 class PackedSource(Struct, frozen=True):
@@ -87,8 +86,8 @@ def _write_archive(
     else:
         import zstandard
 
-        threads = min(4, os.cpu_count() or 1) if listing.total_bytes >= _THREADS_FROM_BYTES else 0
-        compressor = zstandard.ZstdCompressor(threads=threads).compressobj()
+        # One thread: with several, zstd holds some 100 MB of jobs in flight, and hashing is the other half anyway.
+        compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
         write(compressor.compress(first))
         for piece in pieces:
             sha256.update(piece)

@@ -14,8 +14,23 @@ from trainmaster.errors import Refused
 
 def find_origin(environ: Mapping[str, str], folder: Path, version: str) -> Origin:
     """The submitter as the record will name it."""
-    user = environ.get("USER") or environ.get("LOGNAME") or f"uid {os.getuid()}"
-    return Origin(user=user, host=os.uname().nodename, folder=str(folder), python=find_python(environ), version=version)
+    return Origin(
+        user=user_name(),
+        host=os.uname().nodename,
+        folder=str(folder),
+        python=find_python(environ),
+        version=version,
+    )
+
+
+def user_name() -> str:
+    """The name this process's user has on this machine."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
 
 
 def find_python(environ: Mapping[str, str]) -> str:

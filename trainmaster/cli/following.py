@@ -190,10 +190,9 @@ def stop_command(jobs: tuple[str, ...], sentence: str, and_wait: bool, as_json: 
     Example:
       trainmaster stop last --why "wrong data"
     """
-    import os
 
     async def work(embedded: Embedded) -> int:
-        user = os.environ.get("USER") or f"uid {os.getuid()}"
+        user = embedded.user
         ids = [await embedded.service.resolve(name) for name in jobs]
         records = [await embedded.service.stop(job_id, user, sentence or f"{user} stopped it.") for job_id in ids]
         await embedded.ensure_driven()

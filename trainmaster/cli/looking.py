@@ -216,10 +216,10 @@ def why_command(job: str, as_json: bool) -> int:  # noqa: FBT001
         for line in lines:
             moment = line.at.astimezone().strftime("%H:%M:%S.%f")[:-3]
             event = render.styled(f"{line.event:<15}", _LINE_STYLES.get(line.event, "bold"))
-            render.line(f"{render.styled(moment, 'dim')}  {event} {line.sentence}")
+            render.line(f"{render.styled(moment, 'dim')}  {event} {render.wrapped(line.sentence, 30)}")
             proof = [f"{k}: {v}" for k, v in line.evidence.items() if "\n" not in v]
             said = "; ".join([f"rule: {line.rule}", *proof])
-            render.line(f"{'':14}{render.styled(said, 'dim')}")
+            render.line(f"{'':30}{render.styled(render.wrapped(said, 30), 'dim')}")
         if not record.is_finished:
             now_words = f"waits for {record.waits_for}" if record.waits_for else f"is {record.phase.value}"
             render.line(f"now: {now_words}")

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from trainmaster.quick_imports import import_msgspec
+
 #: name → (module, what it does). The sentences are checked against the commands by a test.
 COMMANDS = {
     "run": ("submitting", "Submit a job and follow it to its end."),
@@ -37,6 +39,7 @@ class LazyGroup(click.Group):
         """Import the module that holds the command."""
         if cmd_name not in COMMANDS:
             return None
+        import_msgspec()
         module = import_module(f"trainmaster.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command

@@ -100,11 +100,23 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int =
         print("  ".join(coloured).rstrip())
 
 
+def wrapped(text: str, indent: int) -> str:
+    """Text broken at spaces to fit the terminal, continued below its beginning; the first line is indented by the caller."""
+    room = max(20, shutil.get_terminal_size((100, 24)).columns - indent)
+    rows: list[str] = [""]
+    for word in printable(text).split(" "):
+        if rows[-1] and _width(rows[-1]) + 1 + _width(word) > room:
+            rows.append("")
+        rows[-1] += f" {word}" if rows[-1] else word
+    return ("\n" + " " * indent).join(rows)
+
+
 def pairs(rows: Sequence[tuple[str, str]]) -> None:
     """Names and values below each other."""
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        print(f"{styled(name.ljust(width), 'dim')}  {printable(value, keep_styles=True)}")
+        shown = value if "\x1b" in value else wrapped(value, width + 2)
+        print(f"{styled(name.ljust(width), 'dim')}  {shown}")
 
 
 def age(seconds: float) -> str:

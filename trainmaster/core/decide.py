@@ -126,7 +126,7 @@ def _placing(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Dec
     if job.stop is not None:
         return _ask_to_stop(job, job.stop, facts, now, timing)
     if seen.seen is Seen.GONE and not seen.was_launched and facts.claim is ClaimState.FREE:
-        return Decision(job=job, instructions=_launch(job, now), wake_at=now + timedelta(seconds=timing.look_s))
+        return Decision(job=job, instructions=_launch(job, now), wake_at=_soon(now, timing))
     if _counts_as_gone(job, facts, now, timing):
         return _end(job, endings.never_started(seen.evidence), facts, now, timing)
     return _look_again(job, now, timing)
@@ -341,8 +341,12 @@ def _release(job: JobRecord) -> tuple[Instruction, ...]:
 
 
 def _look_again(job: JobRecord, now: datetime, timing: Timing) -> Decision:
-    soon_s = timing.look_s if job.phase is Phase.RUNNING else min(timing.look_s, 0.25)
-    return Decision(job=job, wake_at=now + timedelta(seconds=soon_s))
+    return Decision(job=job, wake_at=now + timedelta(seconds=timing.look_s) if job.phase is Phase.RUNNING else _soon(now, timing))
+
+
+def _soon(now: datetime, timing: Timing) -> datetime:
+    """While somebody waits to see the job begin or end."""
+    return now + timedelta(seconds=min(timing.look_s, 0.25))
 
 
 def _saved(head: CheckpointRef) -> str:

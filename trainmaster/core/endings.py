@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from msgspec.structs import replace
 
 from trainmaster.core.facts import ExitReport, LaunchRefusal, StopSeen
@@ -77,6 +79,8 @@ def _told_to_end(report: ExitReport, why: StopSeen, stop: StopRequest | None) ->
         case StopSeen.CLOSED:
             sentence = "The runner found its attempt closed and ended."
             return Ending(kind=EndingKind.INTERRUPTED, reason=Reason(code="closed", sentence=sentence, evidence=evidence))
+        case _:
+            assert_never(why)
 
 
 def _failed(code: str, sentence: str, report: ExitReport) -> Ending:

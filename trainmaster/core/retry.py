@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from msgspec import Struct
 
@@ -42,6 +43,8 @@ def next_step(job: JobRecord, ending: Ending, now: datetime) -> TryAgain | Finis
             return _within_budget(job, ending, now, Budget.FAILURES)
         case EndingKind.INTERRUPTED:
             return _within_budget(job, ending, now, Budget.INTERRUPTIONS)
+        case _:
+            assert_never(ending.kind)
 
 
 def _within_budget(job: JobRecord, ending: Ending, now: datetime, budget: Budget) -> TryAgain | Finish:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -189,6 +190,8 @@ def supervise(run: Run, event: RunEvent, now: datetime) -> _Step:
         case Uploaded():
             final: tuple[RunInstruction, ...] = (Quit(),) if run.stop_seen is StopSeen.CLOSED else (WriteExit(), Quit())
             return replace(run, state=RunState.DONE), final
+        case _:
+            assert_never(event)
 
 
 def _unless_ending(run: Run, state: RunState, instructions: tuple[RunInstruction, ...]) -> _Step:

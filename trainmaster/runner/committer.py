@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +26,9 @@ from trainmaster.runner import checkpoint_folder
 from trainmaster.runner.checkpoint_folder import Fingerprint, Seen
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import Checkpoints
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _COPIES_AT_ONCE = 4
 _RETRY_S = 2.0
@@ -141,7 +144,7 @@ class Committer:
         return True
 
     def _copy(self, name: str, print_: Fingerprint) -> Manifest:
-        with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="copy") as pool:
+        with _pool() as pool:
             files = list(pool.map(lambda path: self._copy_one(name, path, print_[path]), checkpoint_folder.files_of(print_)))
         links = [ManifestFile(path=p, size_bytes=0, link=s.link) for p, s in print_.items() if s.kind == "link"]
         parents = {path.rpartition("/")[0] for path in print_}
@@ -196,7 +199,7 @@ class Committer:
         manifest = msgspec.json.decode(value, type=Manifest)
         for folder in manifest.folders:
             (self._settings.folder / folder).mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="restore") as pool:
+        with _pool() as pool:
             list(pool.map(lambda file: self._restore_one(ref.id, file, progress), manifest.files))
         self._committed = self._seen = checkpoint_folder.fingerprint(self._settings.folder)
         self._stored = {f.path: (self._committed[f.path], f) for f in manifest.files if not f.link}
@@ -213,6 +216,13 @@ class Committer:
             found = "is missing" if got is None else "has other bytes than were committed"
             raise ValueError(f"checkpoint {name} is damaged: {file.path} {found}")
         target.chmod(file.mode)
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Imported late: most jobs start long before they save anything."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(_COPIES_AT_ONCE, thread_name_prefix="copy")
 
 
 def prune(store: BlockingStore, job_id: str, keep: int, attempt: int) -> None:

@@ -290,14 +290,18 @@ class Runner:
         return not self._suspended and not self.is_closed and self.now() < self.run.lease_until
 
     def _step_of(self, changed: list[str]) -> int | None:
-        """The step of what changed: as the script told, as the file is named, or the newest it logged."""
+        """The step of what changed: as the script told, as the file is named, or the newest it had reported when it wrote it."""
         self.metrics.read_file()
         for path in reversed(changed):
             told = self.metrics.told_steps.get(os.path.realpath(self.place.checkpoints / path))
             step = told if told is not None else checkpoint_folder.step_in_name(path)
             if step is not None:
                 return step
-        return self.metrics.step
+        try:
+            written_s = max((self.place.checkpoints / path).stat().st_mtime for path in changed)
+        except (OSError, ValueError):
+            return None
+        return self.metrics.step_at(written_s)
 
     def _read_log(self, path: Path) -> None:
         if self.metrics.reads_log:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from trainmaster.spec.layout import Key
 _BLOCK = 1 << 20
 _LINE_MAX = 64 << 10
 _BATCH_BYTES_MAX = 8 << 20
+_STEPS_KEPT = 100_000
 
 
 class MetricReader:
@@ -39,6 +41,8 @@ class MetricReader:
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self.step: int | None = None
+        #: when which step was reported, newest last
+        self._steps: deque[tuple[float, int]] = deque(maxlen=_STEPS_KEPT)
         #: path → step, as the script told with trainmaster.checkpoint()
         self.told_steps: dict[str, int] = {}
         self.points_dropped = 0
@@ -100,6 +104,10 @@ class MetricReader:
             return f"metrics wait for the store: {error.sentence}"
         return ""
 
+    def step_at(self, moment_s: float) -> int | None:
+        """The newest step reported at or before a moment: what a file written then belongs to. None when nobody can tell."""
+        return next((step for at_s, step in reversed(self._steps) if at_s <= moment_s), None)
+
     def _take_lines(self, block: bytes) -> None:
         *lines, self._rest = (self._rest + block).split(b"\n")
         for line in lines:
@@ -120,7 +128,7 @@ class MetricReader:
         if not found:
             return
         found.sort(key=lambda item: item[0])
-        at = self._now().isoformat()
+        at = round(self._now().timestamp(), 3)
         for point in _by_line(text, found):
             self._add({"t": at, **point})
 
@@ -128,6 +136,7 @@ class MetricReader:
         step = point.get("step")
         if isinstance(step, int | float) and not isinstance(step, bool):
             self.step = point["step"] = int(step)
+            self._steps.append((_seconds(point.get("t")), self.step))
         told = point.pop("checkpoint", None)
         if isinstance(told, str) and self.step is not None:
             self.told_steps[os.path.realpath(told)] = self.step
@@ -151,6 +160,10 @@ def _by_line(text: bytes, found: list[tuple[int, dict[str, float]]]) -> list[dic
             line_end = len(text) if line_end < 0 else line_end
         points[-1].update(values)
     return points
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else float("inf")
 
 
 def _number(text: bytes) -> float | None:

@@ -1,0 +1,3 @@
+"""The smallest job: one line."""
+
+print("done")
