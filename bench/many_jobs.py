@@ -3,7 +3,7 @@
 from bench import peers
 from bench.ours import Home
 from bench.ray_server import ray_server
-from bench.scene import JOBS, OUR_PYTHON, BenchFailed, Scene, best, interleaved, seconds, timed
+from bench.scene import JOBS, OUR_PYTHON, TRAINMASTER, BenchFailed, Scene, best, interleaved, seconds, timed
 from bench.table import Row
 
 COUNT = 20
@@ -20,21 +20,25 @@ def measure(scene: Scene) -> list[Row]:
     }
     if (submitit := peers.program("submitit")) is not None:
         for name, slots in (("submitit, 2 threads", SLOTS), ("submitit, all at once", 0)):
-            ways[name] = lambda slots=slots: timed(
-                [submitit, JOBS / "peer_submitit.py", scene.new_folder("submitit"), COUNT, slots], scene.environ(), source
-            ).wall_s
+            ways[name] = lambda slots=slots: (
+                timed(
+                    [submitit, JOBS / "peer_submitit.py", scene.new_folder("submitit"), COUNT, slots], scene.environ(), source
+                ).wall_s
+            )
     found = interleaved(scene.rounds(ROUNDS), ways)
     beside = [f"{name} {seconds(values)}" for name, values in found.items() if name.startswith("submitit")]
     beside += _ray(scene)
     beside += [f"{peer} not installed: make bench-peers" for peer in ("submitit", "ray") if peers.program(peer) is None]
     how = {
         "commands": (
-            f"a shell loop of {COUNT} `trainmaster submit`, then `trainmaster wait` for each; the wall time of the loop: 40 commands "
-            f"and a background driver on the same cores as the jobs. {ROUNDS} rounds, a fresh home each; ray is run once."
+            f"a shell loop of {COUNT} `trainmaster submit`, then `trainmaster wait` for each; the wall time of the loop: "
+            f"40 commands and a background driver on the same cores as the jobs. {ROUNDS} rounds, a fresh home each; ray "
+            "is run once."
         ),
         "library": (
-            f"one program that submits {COUNT} jobs through trainmaster.embedded and drives them, from its start to its end, as "
-            "submitit's and ray's are. submitit has no slots: two threads that submit and wait, and all twenty at once."
+            f"one program that submits {COUNT} jobs through trainmaster.embedded and drives them, from its start to its "
+            "end, as submitit's and ray's are. submitit has no slots: two threads that submit and wait, and all twenty "
+            "at once."
         ),
     }
     titles = {"commands": "by 20 `submit`, then 20 `wait`", "library": "by one program"}
@@ -58,8 +62,6 @@ def _by_commands(scene: Scene, source) -> float:
         f'ids=""; for i in $(seq {COUNT}); do ids="$ids $("$0" submit trivial.py 2>/dev/null)" || exit 1; done; '
         'for id in $ids; do "$0" wait "$id" || exit 1; done'
     )
-    from bench.scene import TRAINMASTER
-
     return timed(["/bin/sh", "-c", loop, TRAINMASTER], home.environ, source).wall_s
 
 

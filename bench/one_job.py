@@ -29,10 +29,11 @@ def measure(scene: Scene) -> list[Row]:
             wanted="≤ 1.0 × torchx's best",
             reached=ours <= torchx if torchx else None,
             how=(
-                f"a script that prints one line; the wall time of the whole command, {ROUNDS} interleaved rounds after one to warm "
-                "up. Ours is `trainmaster run`, which packs a snapshot, claims, keeps the log and the record. torchx's command waits "
-                "in steps of a second, so its library with a wait of 20 ms is there too, as a program of its own; so are submitit's "
-                "and ray's libraries. The ray server runs already. All jobs have the same interpreter; submitit's runs its own."
+                f"a script that prints one line; the wall time of the whole command, {ROUNDS} interleaved rounds after "
+                "one to warm up. Ours is `trainmaster run`, which packs a snapshot, claims, keeps the log and the "
+                "record. torchx's command waits in steps of a second, so its library with a wait of 20 ms is there too, "
+                "as a program of its own; so are submitit's and ray's libraries. The ray server runs already. All jobs "
+                "have the same interpreter; submitit's runs its own."
             ),
         )
     ]

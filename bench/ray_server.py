@@ -3,10 +3,12 @@
 import contextlib
 import socket
 import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 from bench import peers
-from bench.scene import BenchFailed, Scene, tell
+from bench.scene import BenchFailed, Scene, remove, tell
 
 
 @contextlib.contextmanager
@@ -18,8 +20,8 @@ def ray_server(scene: Scene):
         return
     tell("  starting ray")
     dashboard = _free_port()
-    # Unix sockets lie below this folder, and their names may only be so long.
-    folder = scene.new_folder("r")
+    # Unix sockets lie below this folder, and their names may only be so long: not in the scratch folder.
+    folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
     command = [ray, "start", "--head", "--block", "--num-cpus=2", f"--port={_free_port()}", f"--dashboard-port={dashboard}"]
     command += ["--disable-usage-stats", f"--temp-dir={folder}", "--include-dashboard=true", "--node-ip-address=127.0.0.1"]
     with open(scene.folder / "ray.log", "wb") as log:
@@ -36,6 +38,7 @@ def ray_server(scene: Scene):
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+        remove(folder)
 
 
 def _free_port() -> int:

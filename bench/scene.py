@@ -73,7 +73,7 @@ class Scene:
 @contextlib.contextmanager
 def scratch(where: str | None, *, quick: bool):
     """A scene; its folder goes at the end, also when background drivers take their time to leave."""
-    folder = Path(tempfile.mkdtemp(prefix="trainmaster-bench-", dir=where))
+    folder = Path(tempfile.mkdtemp(prefix="tm-bench-", dir=where))
     try:
         yield Scene(folder, quick=quick)
     finally:

@@ -41,9 +41,9 @@ def as_markdown(rows: Sequence[Row], facts: Mapping[str, str], command: str, dat
     lines = [
         "# Benchmarks",
         "",
-        f"Measured on {date} with `{command}`; `make bench-peers` installs the peers. Peers and physical limits are measured in the",
-        "same run, interleaved with ours. A number is the best of its rounds, the median in brackets: the distance between the two",
-        "is the noise of the machine. These are numbers of one machine on one day; run the command to get yours.",
+        f"Measured on {date} with `{command}`; `make bench-peers` installs the peers. Peers and physical limits are measured in",
+        "the same run, interleaved with ours. A number is the best of its rounds, the median in brackets: the distance between the",
+        "two is the noise of the machine. These are numbers of one machine on one day; run the command to get yours.",
         "",
         *(f"- {name}: {value}" for name, value in facts.items()),
         "",
@@ -64,7 +64,10 @@ def _wrapped(cells: Sequence[str]) -> list[str]:
     columns = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, _WIDTHS, strict=True)]
     height = max(map(len, columns))
     padded = [column + [""] * (height - len(column)) for column in columns]
-    return ["  ".join(part.ljust(width) for part, width in zip(line, _WIDTHS, strict=True)).rstrip() for line in zip(*padded, strict=True)]
+    return [
+        "  ".join(part.ljust(width) for part, width in zip(line, _WIDTHS, strict=True)).rstrip()
+        for line in zip(*padded, strict=True)
+    ]
 
 
 def _markdown_line(cells: Sequence[str]) -> str:

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "ci",
     derandomize=True,
-    max_examples=60,
-    stateful_step_count=30,
+    max_examples=40,
+    stateful_step_count=25,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -5,12 +5,17 @@ Settings come from `config.yaml` in the home folder and from environment variabl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from math import isfinite
 from pathlib import Path
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 
-from trainmaster.errors import InvalidConfig
+from trainmaster.errors import InvalidConfig, InvalidSpec
+
+_PREFIX = "TRAINMASTER_"
+_FILE_BYTES_MAX = 1 << 20
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +39,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     look_s: float = 2.0
     #: how long the background driver stays when nothing is left to do
     driver_idle_s: float = 2.0
+    #: how long a command waits for a database that somebody else writes to
+    database_wait_s: float = 30.0
 
     @property
     def home_path(self) -> Path:
@@ -48,42 +55,126 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def read_config(environ: Mapping[str, str]) -> Config:
     """The settings, or InvalidConfig naming the one that is wrong."""
-    home = Path(environ.get("TRAINMASTER_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".trainmaster").absolute()
-    values: dict[str, object] = {**_from_file(home / "config.yaml"), "home": str(home)}
-    for name in Config.__struct_fields__:
-        text = environ.get(f"TRAINMASTER_{name.upper()}")
-        if text is not None and name != "home":
-            values[name] = text
-    try:
-        config = convert(values, Config, strict=False)
-    except ValidationError as error:
-        known = ", ".join(Config.__struct_fields__)
-        raise InvalidConfig(
-            f"a setting is wrong: {error}", hint=f"settings: {known}; in {home / 'config.yaml'} or TRAINMASTER_*"
-        ) from error
-    for name in ("heartbeat_s", "attempt_lease_s", "look_s"):
-        if getattr(config, name) <= 0:
-            raise InvalidConfig(f"{name} must be more than 0", hint=f"found {getattr(config, name)}")
+    home = _home(environ)
+    file = home / "config.yaml"
+    values: dict[str, object] = {}
+    for name, value in _from_file(file).items():
+        if name not in _KINDS:
+            hint = "Set TRAINMASTER_HOME instead." if name == "home" else f"Settings: {', '.join(_KINDS)}."
+            raise InvalidConfig(f"{file}: {name} is not a setting{_nearest(name)}", hint=hint)
+        if value is not None:
+            values[name] = _fitted(name, value, f"{file}: {name}", home)
+    for variable in sorted(environ):
+        name = variable.removeprefix(_PREFIX).lower()
+        if variable.startswith(_PREFIX) and name in _KINDS and environ[variable]:
+            values[name] = _fitted(name, environ[variable], variable, Path.cwd())
+        elif variable.startswith(_PREFIX) and name not in _KINDS and name != "home":
+            _refuse_misspelt(variable, name)
+    config = Config(home=str(home), **values)  # type: ignore[arg-type]  # each was fitted to its field
     if config.heartbeat_s * 2 > config.attempt_lease_s:
-        raise InvalidConfig("attempt_lease_s must be at least twice heartbeat_s", hint="or every late heartbeat suspends commits")
+        raise InvalidConfig(
+            f"attempt_lease_s is {config.attempt_lease_s:g}, less than twice heartbeat_s, which is {config.heartbeat_s:g}",
+            hint="With so short a lease each late heartbeat suspends commits; make it at least twice as long.",
+        )
     return config
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    try:
+        home = environ.get(f"{_PREFIX}HOME") or Path(environ.get("HOME") or "~").expanduser() / ".trainmaster"
+    except RuntimeError as error:
+        raise InvalidConfig("no home folder was found for this user", hint="Set TRAINMASTER_HOME to a folder.") from error
+    path = Path(home).absolute()
+    if path.exists() and not path.is_dir():
+        raise InvalidConfig(f"TRAINMASTER_HOME: {path} is not a folder", hint="Set it to a folder, or to one that is to be made.")
+    return path
 
 
 def _from_file(path: Path) -> dict[str, object]:
     try:
-        text = path.read_text()
+        with open(path, "rb") as file:
+            text = file.read(_FILE_BYTES_MAX + 1).decode()
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path} cannot be read: {error}") from error
-    import yaml
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{path} is not UTF-8 text", hint="Save it as UTF-8.") from error
+    except OSError as error:
+        raise InvalidConfig(f"{path} cannot be read: {error.strerror}", hint="Settings are a file with `name: value` lines.") from error
+    from trainmaster.spec.text import load_yaml
 
-    try:
-        loaded = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidConfig(f"{path} is not YAML: {error}") from error
-    if loaded is None:
+    if not text.strip() or all(line.lstrip().startswith("#") for line in text.splitlines() if line.strip()):
         return {}
-    if not isinstance(loaded, dict):
-        raise InvalidConfig(f"{path} must hold settings, one `name: value` a line")
-    return loaded
+    try:
+        return load_yaml(text, str(path))
+    except InvalidSpec as error:
+        raise InvalidConfig(error.sentence, hint="Settings are `name: value` lines, such as `cpus: 4`.") from error
+
+
+def _fitted(name: str, value: object, where: str, folder: Path) -> object:
+    """The value as its field wants it; `where` says where it was given."""
+    if name == "store" and isinstance(value, str):
+        # Whoever reads it next may stand in another folder.
+        return value if "://" in value else str(folder / os.path.expanduser(value))
+    wanted, parse = _KINDS[name]
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        parsed = parse(str(value))
+        if parsed is not None:
+            return parsed
+    from trainmaster.spec.problems import shown
+
+    raise InvalidConfig(f"{where}: found {shown(value)}, wanted {wanted}")
+
+
+def _refuse_misspelt(variable: str, name: str) -> None:
+    """Other programs may use our prefix; a word that is nearly a setting is a mistake."""
+    near = _nearest(name)
+    if near:
+        raise InvalidConfig(f"{variable} is not a setting{near}", hint=f"Settings: {', '.join(_PREFIX + n.upper() for n in _KINDS)}.")
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, _KINDS, n=1, cutoff=0.75)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if isfinite(value) and value > 0 else None
+
+
+def _count(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _size(text: str) -> int | None:
+    from trainmaster.spec.units import parse_size
+
+    return parse_size(text) or None
+
+
+def _seconds(text: str) -> float | None:
+    from trainmaster.spec.units import parse_duration
+
+    return _number(text) or parse_duration(text) or None
+
+
+_DURATION = "a duration, more than 0: seconds, or text such as 5s, 1m30s"
+_SIZE = "a size, more than 0: bytes, or text such as 500MB, 16GiB"
+#: setting → what is wanted, and text → value or None
+_KINDS: dict[str, tuple[str, Callable[[str], float | int | str | None]]] = {
+    "store": ("the address of an object store, such as a folder or s3://bucket/prefix", str),
+    "cpus": ("a number, more than 0", _number),
+    "memory": (_SIZE, _size),
+    "gpus": ("a whole number, 0 or more", _count),
+    "source_bytes_max": (_SIZE, _size),
+    "heartbeat_s": (_DURATION, _seconds),
+    "attempt_lease_s": (_DURATION, _seconds),
+    "look_s": (_DURATION, _seconds),
+    "driver_idle_s": (_DURATION, _seconds),
+    "database_wait_s": (_DURATION, _seconds),
+}

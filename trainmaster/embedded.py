@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import secrets
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -126,14 +127,31 @@ class Embedded:
 
     async def drive(self, is_over: Callable[[], Awaitable[bool]]) -> None:
         """Work on every job there is until `is_over`."""
-        await WorkQueue(self.ports).drive(is_over)
+        from trainmaster.adapters.presence import present
+
+        await self._end_leases_of_the_dead()
+        with present(self._drivers, self.ports.owner):
+            await WorkQueue(self.ports).drive(is_over)
         await self._forget_environments()
+
+    @property
+    def _drivers(self) -> Path:
+        return self.config.home_path / "drivers"
+
+    async def _end_leases_of_the_dead(self) -> None:
+        """Who was killed while it drove holds leases for a while; its lock tells sooner."""
+        from trainmaster.adapters.presence import forget, gone
+
+        for owner in gone(self._drivers, os.uname().nodename):
+            await self.ports.database.end_leases(owner, self.ports.clock.now())
+            forget(self._drivers, owner)
 
     async def ensure_driven(self) -> bool:
         """If something is left to do and nobody does it, start the background driver; whether one was started."""
         due = await self.ports.database.next_wake()
         if due is None:
             return False
+        await self._end_leases_of_the_dead()
         now = self.ports.clock.now()
         lease = WorkLease(name="driver", owner=self.ports.owner)
         if not await self.ports.database.hold(lease, now, now + timedelta(seconds=_DRIVER_LEASE_S)):
@@ -161,29 +179,31 @@ class Embedded:
         """Drive until nothing is left for a while; at once if somebody else drives."""
         lease = WorkLease(name="driver", owner=self.ports.owner)
         clock, database = self.ports.clock, self.ports.database
-
-        async def hold() -> bool:
-            now = clock.now()
-            return await database.hold(lease, now, now + timedelta(seconds=_DRIVER_LEASE_S))
-
-        if not await hold():
+        leave = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
+        await self._end_leases_of_the_dead()
+        if not await database.hold(lease, clock.now(), clock.now() + timedelta(seconds=_DRIVER_LEASE_S)):
             return
-        idle_since = clock.now()
+        idle_since = held_at = clock.now()
 
         async def is_over() -> bool:
-            nonlocal idle_since
-            if not await hold():
-                return True  # we were paused past our lease and somebody took over
+            nonlocal idle_since, held_at
+            now = clock.now()
+            if abs(now - held_at) > timedelta(seconds=_DRIVER_LEASE_S / 5):
+                held_at = now
+                if not await database.hold(lease, now, now + timedelta(seconds=_DRIVER_LEASE_S)):
+                    return True  # we were paused past our lease and somebody took over
             if await database.next_wake() is not None:
-                idle_since = clock.now()
-            return clock.now() - idle_since > timedelta(seconds=self.config.driver_idle_s)
+                idle_since = now
+            return leave.is_set() or now - idle_since > timedelta(seconds=self.config.driver_idle_s)
 
         try:
             await self.drive(is_over)
         finally:
             await database.let_go(lease)
-        # A job may have been submitted between our last look and letting go; its command saw us driving and started nobody.
-        await self.ensure_driven()
+        if not leave.is_set():
+            # A job may have been submitted between our last look and letting go; its command saw us driving and started nobody.
+            await self.ensure_driven()
 
     async def _forget_environments(self) -> None:
         folder = self.config.home_path / "environments"
@@ -202,7 +222,7 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
     home = config.home_path
     database = SqliteDatabase.open(home / "trainmaster.db")
     try:
-        store = open_store(config.store_url)
+        store = _open_store(config)
         local: Provider = LocalProvider(home / "machines", home / "environments", _slots(config))
         timing = Timing(attempt_lease_s=config.attempt_lease_s, lease_margin_s=config.attempt_lease_s / 2, look_s=config.look_s)
         ports = Ports(
@@ -218,6 +238,16 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
         yield Embedded(config, ports, store)
     finally:
         await database.close()
+
+
+def _open_store(config: Config) -> BlockingStore:
+    """A store that was here once is not made anew: an unmounted disk would be taken for an empty one, and hidden by it."""
+    known = config.home_path / "stores"
+    addresses = known.read_text().splitlines() if known.exists() else []
+    store = open_store(config.store_url, create=config.store_url not in addresses)
+    if config.store_url not in addresses:
+        known.write_text("".join(f"{address}\n" for address in [*addresses, config.store_url]))
+    return store
 
 
 async def look_around(embedded: Embedded, environ: Mapping[str, str]) -> list[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ HOME = Path(os.environ.get("DEMO_HOME", HERE.parent.parent / ".demo")).absolute(
 TRAINMASTER = Path(sys.executable).with_name("trainmaster")
 ENVIRON = {**os.environ, "TRAINMASTER_HOME": str(HOME), "TRAINMASTER_HEARTBEAT_S": "0.5"}
 ON_TERMINAL = sys.stdout.isatty()
-HEIGHT, WIDTH, STEPS, KILL_AT = 10, 72, 240, 120
+HEIGHT, WIDTH, STEPS, KILL_AT = 12, 72, 240, 120
 BOLD, DIM, RED, GREEN, CYAN, END = (
     ("\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m") if ON_TERMINAL else ("",) * 6
 )
@@ -40,12 +40,13 @@ def answer(*words: str) -> list:
     return json.loads(done.stdout)
 
 
-def plot(points: list, killed_at: int | None) -> list[str]:
+def plot(points: list, *, killed: bool) -> list[str]:
     """The loss so far: one column for each few steps, attempts in two colours, a mark where the process was killed."""
+    killed_at = max((p["step"] for p in points if p["attempt"] == 1), default=0) if killed else None
     columns: dict[int, tuple[float, int]] = {}
     for point in points:
         columns[min(WIDTH - 1, point["step"] * WIDTH // STEPS)] = (point["loss"], point["attempt"])
-    top = max((loss for loss, _ in columns.values()), default=1.0)
+    top = max((loss for loss, _ in columns.values()), default=1.0) * 1.001
     rows = []
     for row in range(HEIGHT):
         high, low = top * (HEIGHT - row) / HEIGHT, top * (HEIGHT - row - 1) / HEIGHT
@@ -76,27 +77,27 @@ def training_process(job_id: str) -> int:
 
 def watch(job_id: str) -> None:
     """Draw the curve until the job is over; kill the training process once, half-way."""
-    killed_at, drawn, began = None, 0, time.monotonic()
+    killed, drawn, began = False, 0, time.monotonic()
     while time.monotonic() - began < 120:
         points = [p for p in answer("metrics", job_id) if "loss" in p]
         status = answer("show", job_id)
         step = points[-1]["step"] if points else 0
         if ON_TERMINAL:
-            rows = plot(points, killed_at)
+            rows = plot(points, killed=killed)
             sys.stdout.write(f"\x1b[{drawn}A" * bool(drawn) + "\n".join(f"\x1b[2K{row}" for row in rows) + "\n")
             drawn = len(rows)
             sys.stdout.flush()
         elif step % 20 < 8:
             print(f"  step {step:3d}  loss {points[-1]['loss'] if points else float('nan'):.4f}", flush=True)
-        if killed_at is None and step >= KILL_AT and status["durable"]["checkpoint"]:
+        if not killed and step >= KILL_AT and status["durable"]["checkpoint"]:
             pid = training_process(job_id)
             if pid:
                 os.kill(pid, signal.SIGKILL)
-                killed_at, drawn = step, 0
-                print(f"{RED}  ✗ kill -9 {pid} at step {step}; durable is step {status['durable']['step']}{END}", flush=True)
+                killed, drawn = True, 0
+                print(f"{RED}  ✗ kill -9 {pid}{END}", flush=True)
         if status["job"]["phase"] == "finished":
             if not ON_TERMINAL:
-                print("\n".join(plot([p for p in answer("metrics", job_id) if "loss" in p], killed_at)))
+                print("\n".join(plot([p for p in answer("metrics", job_id) if "loss" in p], killed=killed)))
             return
         time.sleep(0.2)
     sys.exit("the demonstration took too long; `trainmaster why last` may say why")

@@ -108,12 +108,12 @@ class TestRoundTrip:
             assert hashlib.sha256(stream.read()).hexdigest() == packed.sha256
         assert digest(list_of(any_size), any_size) == packed.sha256
 
-    def test_progress_ends_at_the_whole(self, any_size, tmp_path):
+    def test_progress_adds_up_to_the_whole(self, any_size, tmp_path):
         heard = []
         listing = list_of(any_size)
         pack(listing, any_size, tmp_path / "a.tar.zst", heard.append)
-        assert heard == sorted(heard)
-        assert heard[-1] == listing.total_bytes
+        assert sum(heard) == listing.total_bytes
+        assert min(heard) > 0
 
     @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(

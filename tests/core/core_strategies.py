@@ -8,7 +8,7 @@ from trainmaster.core.job import Attempt, EndingKind, JobRecord, Phase, Timeline
 from trainmaster.spec.job_spec import Limits, Retry
 from trainmaster.testing.builders import a_commit, a_job, a_placement, a_refusal, a_spec, a_stop, an_attempt, an_ending, at
 
-SECONDS = st.integers(-50, 2000) | st.floats(-50, 2000).map(lambda s: round(s, 6))
+SECONDS = st.integers(-50 * 10**6, 2000 * 10**6).map(lambda microseconds: microseconds / 10**6)
 MOMENTS = SECONDS.map(at)
 MAYBE_MOMENTS = st.none() | MOMENTS
 TIMELINES = st.builds(

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -155,9 +155,19 @@ class World:
             except sqlite3.OperationalError:
                 return []
 
-    def has_passed(self, moment: str, plus_s: float = 0.0) -> bool:
-        """Whether a moment, as JSON writes it, lies in the past."""
-        return datetime.now(UTC) > datetime.fromisoformat(moment) + timedelta(seconds=plus_s)
+    def next_look_s(self, job_id: str) -> float:
+        """When somebody will look at the job again, in seconds since 1970; each look moves it."""
+        [(wake_s,)] = self._query("SELECT wake_at FROM jobs WHERE id = ?", job_id)
+        return float(wake_s or 0.0)
+
+    def heartbeat(self, job_id: str, attempt: int = 1) -> dict[str, Any]:
+        """What a runner last said about itself."""
+        file = self.home / "store" / layout.heartbeat(job_id, attempt)
+        return json.loads(self.until("a runner speaks", lambda: file.exists() and file.read_bytes()))  # type: ignore[no-any-return]
+
+    def later_s(self, job_id: str, first: str, attempt: int = 1) -> float:
+        """How long after `first` the runner last spoke."""
+        return seconds(self.heartbeat(job_id, attempt)["at"]) - seconds(first)
 
     def log(self, job_id: str, attempt: int = 1) -> str:
         """What an attempt printed so far."""
@@ -271,7 +281,9 @@ class World:
         """Stories, logs, what the runners and the driver said, what lives."""
         parts = []
         for job_id in self.ids():
-            lines = [f"  {line['at'][11:23]} {line['event']:<14} {line['sentence']} {line['evidence']}" for line in self.story(job_id)]
+            lines = [
+                f"  {line['at'][11:23]} {line['event']:<14} {line['sentence']} {line['evidence']}" for line in self.story(job_id)
+            ]
             record = self.record(job_id)
             parts += [f"== {job_id}: {record['phase']}; commits {[c['id'] for c in self.commits(job_id)]}", *lines]
             for number in range(1, len(record["attempts"]) + 1):
@@ -330,3 +342,8 @@ def _command_line(pid: int) -> bytes:
 def steps(log: str) -> list[int]:
     """The steps a log speaks of, in order."""
     return [int(line.removeprefix("step ")) for line in log.splitlines() if line.startswith("step ")]
+
+
+def seconds(moment: str) -> float:
+    """A moment as JSON writes it, in seconds since 1970."""
+    return datetime.fromisoformat(moment).timestamp()

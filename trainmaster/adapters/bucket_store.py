@@ -63,6 +63,7 @@ class BucketStore:
         self._clients = clients
         #: Whether an event loop may call it directly (memory), or has to use a thread.
         self.is_instant = is_instant
+        self.deletes_instantly = is_instant
 
     @property
     def url(self) -> str:

@@ -71,8 +71,9 @@ def open_folder(path: str, *, create: bool) -> FolderStore:
 class FolderStore:
     """A BlockingStore in a folder. Errors of the caller's own files (what put_file reads, get_file writes) stay OSErrors."""
 
-    #: Calls answer in well under a millisecond, so an event loop may make them itself.
+    #: Small calls answer in about a millisecond, so an event loop may make them itself; large files take time to delete.
     is_instant = True
+    deletes_instantly = False
 
     def __init__(self, root: str) -> None:
         self._root = root

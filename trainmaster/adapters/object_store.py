@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 from trainmaster.errors import InvalidConfig
@@ -14,7 +14,6 @@ from trainmaster.spec.layout import Key
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 ALLOWED = "a folder, file:///path, memory://name, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 
-Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
@@ -47,35 +46,38 @@ class AsyncDoor:
 
     def __init__(self, blocking: BlockingStore) -> None:
         self._blocking = blocking
-        # A folder or a dictionary answers sooner than a thread starts; and a simulated world has no threads.
+        # A folder or memory answers sooner than a thread starts, and a simulated world has no threads. But a folder takes
+        # seconds to delete a large checkpoint.
         self._is_instant = bool(getattr(blocking, "is_instant", False))
+        self._deletes_instantly = bool(getattr(blocking, "deletes_instantly", False))
 
     async def get(self, key: Key) -> bytes | None:
         """The value, or None for an unknown key. Repeatable."""
-        return await self._call(self._blocking.get, key)
+        return await _call(self._is_instant, lambda: self._blocking.get(key))
 
     async def put(self, key: Key, value: bytes) -> None:
         """Store, replacing what was there. Repeatable; may have happened if it raised StoreUnavailable."""
-        await self._call(self._blocking.put, key, value)
+        await _call(self._is_instant, lambda: self._blocking.put(key, value))
 
     async def put_if_absent(self, key: Key, value: bytes) -> bool:
         """Store if nothing is there; False if something is. May have happened if it raised StoreUnavailable."""
-        return await self._call(self._blocking.put_if_absent, key, value)
+        return await _call(self._is_instant, lambda: self._blocking.put_if_absent(key, value))
 
     async def list_keys(self, prefix: Key, *, after: Key | None = None) -> list[Entry]:
         """Everything below `prefix` + "/", in ascending key order, after `after`. Repeatable."""
-        return await self._call(lambda: list(self._blocking.list_keys(prefix, after=after)))
+        return await _call(self._is_instant, lambda: list(self._blocking.list_keys(prefix, after=after)))
 
     async def delete_prefix(self, prefix: Key) -> int:
         """Remove everything below `prefix` + "/" and the key itself; how many objects went. Repeatable."""
-        return await self._call(self._blocking.delete_prefix, prefix)
+        return await _call(self._deletes_instantly, lambda: self._blocking.delete_prefix(prefix))
 
-    async def _call(self, call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        if self._is_instant:
-            return call(*args, **kwargs)
-        import asyncio
 
-        return await asyncio.to_thread(call, *args, **kwargs)
+async def _call(is_instant: bool, call: Callable[[], Result]) -> Result:  # noqa: FBT001 – private
+    if is_instant:
+        return call()
+    import asyncio
+
+    return await asyncio.to_thread(call)
 
 
 def _folder_path(rest: str) -> str:

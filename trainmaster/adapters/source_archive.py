@@ -47,7 +47,7 @@ class PackedSource(Struct, frozen=True):
 
 
 def pack(listing: SourceListing, folder: Path, destination: Path, progress: Callable[[int], None] | None = None) -> PackedSource:
-    """Write the archive to `destination`. `progress` hears how many of the listing's bytes are done.
+    """Write the archive to `destination`. `progress` hears of bytes just done; together, the listing's total.
 
     Needs a few MiB of memory, whatever the size. Repeatable; if it raised, there is no `destination`. InvalidSource names a
     file that changed since it was listed, or while it was read.
@@ -79,26 +79,32 @@ def _write_archive(
     pieces = _tar_stream(listing.files, folder)
     first = next(pieces)
     sha256.update(first)
-    done = len(first)
-    if done <= STORED_BYTES_MAX:
+    if len(first) <= STORED_BYTES_MAX:
         # A small folder stays uncompressed, since loading zstd takes longer than everything else together.
         write(_store(first))
+        left = listing.total_bytes
     else:
         import zstandard
 
         # One thread: with several, zstd holds some 100 MB of jobs in flight, and hashing is the other half anyway.
         compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
         write(compressor.compress(first))
+        left = _report(progress, len(first), listing.total_bytes)
         for piece in pieces:
             sha256.update(piece)
             write(compressor.compress(piece))
-            done += len(piece)
-            if progress is not None:
-                progress(min(done, listing.total_bytes))
+            left = _report(progress, len(piece), left)
         write(compressor.flush())
-    if progress is not None:
-        progress(listing.total_bytes)
+    _report(progress, left, left)
     return sha256.hexdigest()
+
+
+def _report(progress: Callable[[int], None] | None, done: int, left: int) -> int:
+    """What is left afterwards. The stream is longer than the files in it, but never more than all is reported."""
+    count = min(done, left)
+    if progress is not None and count:
+        progress(count)
+    return left - count
 
 
 def _new_sha256() -> _Hash:

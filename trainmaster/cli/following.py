@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from typing import TextIO
 
 import click
@@ -55,7 +56,14 @@ class Follower:
                 self._cursor = LogCursor(self._embedded, job.id, self._attempt, 0)
         if job.is_finished:
             self._drain()
+        elif sys.stderr.isatty():
+            await self._show_progress(job)
         return job
+
+    async def _show_progress(self, job: JobRecord) -> None:
+        beat = await self._embedded.service.heartbeat(job)
+        if beat is not None and beat.progress is not None:
+            render.progress(*beat.progress)
 
     def _drain(self) -> None:
         while self._cursor is not None and (data := self._cursor.next_chunk()) is not None:

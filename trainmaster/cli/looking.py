@@ -11,7 +11,7 @@ import click
 from trainmaster.cli import render
 from trainmaster.cli.words import json_option, split_pairs, with_embedded
 from trainmaster.core import ledger
-from trainmaster.core.facts import Heartbeat
+from trainmaster.core.facts import ExitReport, Heartbeat
 from trainmaster.core.job import CheckpointRef, JobRecord, Outcome, Phase
 from trainmaster.embedded import Embedded
 from trainmaster.errors import InvalidSpec
@@ -96,13 +96,15 @@ def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     async def work(embedded: Embedded) -> int:
         record = await embedded.service.get(await embedded.service.resolve(job))
         beat = None if record.is_finished else await embedded.service.heartbeat(record)
+        report = await embedded.service.exit_report(record)
         now = embedded.ports.clock.now()
         durable = _durable(record, beat, now)
         if as_json:
             spans = {name: round(seconds, 3) for name, seconds in ledger.totals(record, now).items()}
-            render.json({"job": record, "ledger_s": spans, "durable": durable, "heartbeat": beat})
+            render.json({"job": record, "ledger_s": spans, "durable": durable, "heartbeat": beat, "exit": report})
         else:
-            _show(record, beat, durable, now)
+            _show(record, durable, now)
+            _show_machine_side(beat, report)
         return 0
 
     return with_embedded(work)
@@ -125,7 +127,27 @@ def _durable(job: JobRecord, beat: Heartbeat | None, now: datetime) -> dict[str,
     }
 
 
-def _show(job: JobRecord, beat: Heartbeat | None, durable: dict[str, object], now: datetime) -> None:
+def _show_machine_side(beat: Heartbeat | None, report: ExitReport | None) -> None:
+    """What only the runner knows."""
+    rows: list[tuple[str, str]] = []
+    if report is not None:
+        rows.append(("used", f"{render.age(report.cpu_s)} of CPU, {render.size(report.max_rss_bytes)} of memory at most"))
+        rows.append(("log", render.size(report.log_bytes)))
+        rows.append(
+            ("left behind", ", ".join(report.left_behind[:20]) + " (not kept; see outputs.keep)" if report.left_behind else "")
+        )
+        rows.append(("warnings", "; ".join(report.warnings)))
+    elif beat is not None:
+        rows.append(("runner", f"{beat.state}, {render.size(beat.rss_bytes)} of memory"))
+        rows.append(("log", render.size(beat.log_bytes)))
+        rows.append(("warnings", "; ".join(beat.warnings)))
+    rows = [(name, value) for name, value in rows if value]
+    if rows:
+        render.line()
+        render.pairs(rows)
+
+
+def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
     code = f"{job.code.folder} (in place, no snapshot)"
     if not job.code.in_place:
         commit = f", commit {job.code.commit[:12]}{' + changes' if job.code.dirty else ''}" if job.code.commit else ""
@@ -144,7 +166,6 @@ def _show(job: JobRecord, beat: Heartbeat | None, durable: dict[str, object], no
         ("parameters", " ".join(f"{k}={v}" for k, v in sorted(job.spec.hyperparameters.items()))),
         ("attempts", f"{job.attempt}; {_budgets(job)}"),
         ("durable", _durable_words(job, durable)),
-        ("warnings", "; ".join(beat.warnings) if beat is not None else ""),
     ]
     render.pairs([(name, value) for name, value in rows if value])
     render.line()

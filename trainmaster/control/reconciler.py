@@ -15,7 +15,7 @@ from trainmaster.core.instructions import CloseAttempt, Instruction, Launch, Ope
 from trainmaster.core.job import JobId, JobRecord
 from trainmaster.core.messages import ClaimFile, OpenFile, OrderFile, OrderKind
 from trainmaster.errors import NoCapacity, ProviderRejected
-from trainmaster.ports.provider import LaunchRequest
+from trainmaster.ports.provider import Capability, LaunchRequest
 from trainmaster.spec import layout
 
 
@@ -73,6 +73,7 @@ async def _perform_one(instruction: Instruction, job: JobRecord, ports: Ports) -
 
 
 def _launch_request(launch: Launch, job: JobRecord, ports: Ports) -> LaunchRequest:
+    provider = ports.providers[launch.placement.provider]
     return LaunchRequest(
         name=launch.name,
         job_id=launch.job_id,
@@ -84,4 +85,5 @@ def _launch_request(launch: Launch, job: JobRecord, ports: Ports) -> LaunchReque
         run_s_left=launch.run_s_left,
         grace_s=job.spec.limits.grace,
         nodes=job.spec.resources.nodes,
+        ends_with_lease=Capability.CONFIRMS_GONE not in provider.capabilities,
     )

@@ -7,7 +7,7 @@ import msgspec
 from trainmaster.control.observe import Ports, commits
 from trainmaster.core import checkpoints
 from trainmaster.core.decide import request_stop
-from trainmaster.core.facts import Heartbeat
+from trainmaster.core.facts import ExitReport, Heartbeat
 from trainmaster.core.job import CheckpointRef, Code, JobId, JobRecord, Origin, Phase, Reason, StopRequest
 from trainmaster.core.messages import JobFile
 from trainmaster.core.schedule import why_never
@@ -99,6 +99,13 @@ class Service:
             return None
         value = await self._ports.store.get(layout.heartbeat(job.id, job.attempt))
         return None if value is None else msgspec.json.decode(value, type=Heartbeat)
+
+    async def exit_report(self, job: JobRecord) -> ExitReport | None:
+        """How the newest attempt ended on its machine; None while it has not."""
+        if not job.attempts:
+            return None
+        value = await self._ports.store.get(layout.exit_record(job.id, job.attempt))
+        return None if value is None else msgspec.json.decode(value, type=ExitReport)
 
     async def checkpoints(self, job: JobRecord) -> list[tuple[CheckpointRef, bool]]:
         """Every commit, oldest first, and whether it is accepted."""

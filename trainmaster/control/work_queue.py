@@ -55,6 +55,7 @@ class WorkQueue:
             if mark != self._mark or (self._place_at is not None and now >= self._place_at):
                 self._place_at = await place_waiting(ports)
                 self._mark = mark
+                now = ports.clock.now()  # what was placed just now is due just now
             free = _STEPS_AT_ONCE - len(self._stepping)
             due = await ports.database.lease_due(ports.owner, now, now + timedelta(seconds=_LEASE_S), free)
         except TrainmasterError as error:

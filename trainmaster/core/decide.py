@@ -136,7 +136,7 @@ def _held(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Decisi
     """A machine is, or was, there: starting or running."""
     if facts.exit is not None:
         return _end(job, endings.ending_of(facts.exit, job.stop), facts, now, timing)
-    if _counts_as_gone(job, facts, now, timing):
+    if _counts_as_gone(job, facts, now, timing) or (facts.allocation.runner_has_ended and facts.store_answers):
         ending = endings.lost(facts.allocation.evidence)
         if facts.claim is ClaimState.FREE:
             ending = endings.never_started(facts.allocation.evidence)

@@ -27,6 +27,8 @@ class Sighting(Struct, frozen=True, kw_only=True):
     evidence: str = ""
     #: the provider remembers having launched it; tells "gone" from "never launched"
     was_launched: bool = False
+    #: the machine is there, but its runner has ended and will not come back: what still runs there is nobody's
+    runner_has_ended: bool = False
 
 
 class ClaimState(StrEnum):
@@ -61,6 +63,8 @@ class Heartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: int | None = None
     log_bytes: int = 0
     rss_bytes: int = 0
+    #: long work under way: what, bytes done, bytes in all
+    progress: tuple[str, int, int] | None = None
     #: what the user should know: a commit that failed, logs dropped, commits suspended
     warnings: list[str] = []
 

@@ -87,6 +87,10 @@ class Database(Protocol):
         """End a named lease. Repeatable; nothing if not held."""
         ...
 
+    async def end_leases(self, owner: str, now: datetime) -> None:
+        """End every lease of an owner that is known to be gone, named or of a job; its jobs are due at `now`. Repeatable."""
+        ...
+
     async def next_wake(self) -> datetime | None:
         """The earliest wake of an unfinished step; None when nothing is left to do."""
         ...

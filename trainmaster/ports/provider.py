@@ -44,6 +44,8 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
     #: between SIGTERM and SIGKILL
     grace_s: float = 30.0
     nodes: int = 1
+    #: nobody can confirm that the machine is gone: the runner ends the job before its lease does, and others count on that
+    ends_with_lease: bool = False
 
 
 class Provider(Protocol):

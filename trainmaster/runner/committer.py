@@ -20,7 +20,7 @@ from msgspec import Struct
 from trainmaster.adapters import host
 from trainmaster.core.job import CheckpointRef
 from trainmaster.core.messages import Manifest, ManifestFile
-from trainmaster.errors import StoreError, StoreFull
+from trainmaster.errors import StoreError, StoreFull, StoreRejected
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.runner import checkpoint_folder
 from trainmaster.runner.checkpoint_folder import Fingerprint, Seen
@@ -71,6 +71,7 @@ class Committer:
         self._committed_s = -1e9
         self._stored: dict[str, tuple[Seen, ManifestFile]] = {}
         self._not_before_s = 0.0
+        self._waits_for_store = False
         self.newest: CheckpointRef | None = None
         self.trouble = ""
         self._stop = threading.Event()
@@ -80,8 +81,8 @@ class Committer:
         """Begin to watch; what was restored counts as committed."""
         self._thread.start()
 
-    def finish(self, *, trusted: bool) -> None:
-        """The job's processes are gone: commit what may be committed."""
+    def finish(self, *, trusted: bool, is_closed: Callable[[], bool]) -> None:
+        """The job's processes are gone: commit what may be committed, however long store and lease are away."""
         self._stop.set()
         self._thread.join()
         print_ = checkpoint_folder.fingerprint(self._settings.folder)
@@ -93,8 +94,11 @@ class Committer:
             self.trouble = "the script died while its checkpoint folder was changing; what lay there is not committed"
             return
         tries = 5
-        while tries and self._may_commit() and not self._commit(print_):
-            tries -= 1
+        while tries and not is_closed():
+            if self._may_commit():
+                if self._commit(print_):
+                    return
+                tries -= not self._waits_for_store
             threading.Event().wait(_RETRY_S / 4)
 
     def _watch(self) -> None:
@@ -122,6 +126,7 @@ class Committer:
 
     def _commit(self, print_: Fingerprint) -> bool:
         """Copy, check, mark. False: not this time, and nothing of it can be seen."""
+        self._waits_for_store = False
         self._seq += 1
         name = layout.checkpoint_id(self._settings.attempt, self._seq)
         try:
@@ -133,6 +138,7 @@ class Committer:
         except (StoreError, OSError) as error:
             said = error.sentence if isinstance(error, StoreError) else str(error)
             self.trouble = f"checkpoint not committed: {said}"
+            self._waits_for_store = isinstance(error, StoreError) and not isinstance(error, StoreRejected)
             self._not_before_s = host.elapsed_s() + _RETRY_S
             if isinstance(error, StoreFull | OSError):
                 self._forget(name)

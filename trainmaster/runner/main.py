@@ -23,7 +23,7 @@ from trainmaster.core.facts import ExitReport, Heartbeat, StopSeen
 from trainmaster.core.job import CheckpointRef, Timeline
 from trainmaster.core.messages import ClaimFile, JobFile, OpenFile
 from trainmaster.core.supervise import Run, RunEvent, RunInstruction
-from trainmaster.errors import StoreError, StoreUnavailable
+from trainmaster.errors import StoreError, StoreFull, StoreUnavailable
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.ports.provider import LaunchRequest
 from trainmaster.runner import checkpoint_folder, traces, workplace
@@ -48,7 +48,6 @@ class RunnerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: environment of the submission, kept on this machine only
     environ_file: str = ""
     cgroup: str = ""
-    ends_with_lease: bool = False
 
 
 class Runner:
@@ -62,12 +61,13 @@ class Runner:
             lease_until=self.now() + timedelta(seconds=self.request.attempt_lease_s),
             run_s_left=self.request.run_s_left,
             grace_s=self.request.grace_s,
-            ends_with_lease=file.ends_with_lease,
+            ends_with_lease=self.request.ends_with_lease,
         )
         self.timeline = Timeline()
         self.resumes: CheckpointRef | None = None
         self.ended: Ended | None = None
         self.set_up_error = ""
+        self.progress: tuple[str, int, int] | None = None
         self.is_closed = False
         self._suspended = False
         #: whether the last state of the checkpoint folder may be trusted; None: there is none to commit
@@ -118,8 +118,10 @@ class Runner:
                 self._suspended = True
                 self.is_closed = self.run.stop_seen is StopSeen.CLOSED
                 self.shipper.is_closed = self.is_closed
+                _say("the attempt is closed" if self.is_closed else "the lease has lapsed: commits are suspended")
             case core.ResumeCommits():
                 self._suspended = False
+                _say("the lease is renewed: commits go on")
             case core.FinalCommit():
                 self._trusted = instruction.trusted
             case core.Upload():
@@ -155,7 +157,7 @@ class Runner:
                     break
                 _say("the attempt is claimed or closed already; nothing to do here")
                 return False
-            except StoreUnavailable as error:
+            except (StoreUnavailable, StoreFull) as error:
                 _say(f"the claim waits for the store: {error.sentence}")
                 threading.Event().wait(1.0)
         self.timeline = replace(self.timeline, claimed_at=self.now())
@@ -183,9 +185,22 @@ class Runner:
         assert self.committer is not None
         if self.resumes is not None:
             ref, committer = self.resumes, self.committer
-            _retrying(lambda: committer.restore(ref, lambda _: None))
+            _retrying(lambda: committer.restore(ref, self._counting("restoring", ref.size_bytes)))
+            self.progress = None
         self.timeline = replace(self.timeline, restored_at=self.now())
         return core.Restored()
+
+    def _counting(self, what: str, total: int) -> Callable[[int], None]:
+        """Counts bytes of long work for the heartbeat; whoever watches sees it move."""
+        done = 0
+
+        def count(size: int) -> None:
+            nonlocal done
+            done += size
+            self.progress = (what, done, total)
+
+        self.progress = (what, 0, total)
+        return count
 
     def _start_process(self) -> None:
         assert self.committer is not None
@@ -210,7 +225,7 @@ class Runner:
     def _upload(self) -> RunEvent:
         """The last commit, then everything that is left, until it is there or the attempt is closed."""
         if self.committer is not None and self._trusted is not None:
-            self.committer.finish(trusted=self._trusted)
+            self.committer.finish(trusted=self._trusted, is_closed=lambda: self.is_closed)
         if self.ended is not None:
             self.pump.finish(_DRAIN_S)
             self.shipper.finish(None)
@@ -221,7 +236,9 @@ class Runner:
                 self.metrics.read_file()
                 self.metrics.flush()
                 if self.ended is not None:
-                    workplace.upload(workplace.artifacts(self.place), self.store, lambda: self.is_closed)
+                    pairs = workplace.artifacts(self.place)
+                    counting = self._counting("uploading", sum(path.stat().st_size for _, path in pairs))
+                    workplace.upload(pairs, self.store, counting, self._may_commit)
                 break
             except (StoreError, OSError) as error:
                 _say(f"upload waits: {getattr(error, 'sentence', error)}")
@@ -272,6 +289,7 @@ class Runner:
             commit=self.committer.newest if self.committer is not None else None,
             step=self.metrics.step,
             log_bytes=self.pump.bytes_seen,
+            progress=self.progress,
             rss_bytes=sum(map(host.resident_bytes, self.process.pids())),
             warnings=[*self._warnings(), *filter(None, [self.metrics.flush_quietly()])],
         )
@@ -325,12 +343,12 @@ def main() -> None:
 
 
 def _retrying(call: Callable[[], _T]) -> _T:
-    """Until the store answers; a clear no is passed on."""
+    """Until the store answers and has room; any other no is passed on."""
     pause_s = 0.2
     while True:
         try:
             return call()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreFull) as error:
             _say(f"waiting for the store: {error.sentence}")
             threading.Event().wait(pause_s)
             pause_s = min(5.0, pause_s * 2)

@@ -179,13 +179,15 @@ def not_kept(place: Workplace) -> list[str]:
     return paths[:_LISTED_MAX]
 
 
-def upload(pairs: Iterable[tuple[Key, Path]], store: BlockingStore, is_closed: Callable[[], bool]) -> None:
-    """Upload files one by one; stops when the attempt was closed."""
+def upload(
+    pairs: Iterable[tuple[Key, Path]], store: BlockingStore, progress: Callable[[int], None], may_write: Callable[[], bool]
+) -> None:
+    """Upload files one by one, inside the attempt lease only: their keys carry no attempt, and a successor may write them."""
     for key, path in pairs:
-        if is_closed():
-            raise StoreError("the attempt was closed")
+        if not may_write():
+            raise StoreError("the attempt lease is not renewed")
         try:
-            store.put_file(key, path)
+            store.put_file(key, path, progress)
         except FileNotFoundError:
             continue  # removed by the script's own clean-up between listing and now
 

@@ -52,6 +52,14 @@ ON CONFLICT (name) DO UPDATE SET owner = :owner, until = :until WHERE owner = :o
 -- end a named lease
 DELETE FROM leases WHERE name = :name AND owner = :owner
 
+-- name: end_leases
+-- the named leases of somebody who is gone
+DELETE FROM leases WHERE owner = :owner
+
+-- name: free_jobs
+-- the work leases of somebody who is gone; what was under way is looked at now
+UPDATE jobs SET lease_owner = NULL, lease_until = NULL, wake_at = :now WHERE lease_owner = :owner
+
 -- name: next_wake
 -- when somebody must look again at the latest
 SELECT MIN(wake_at) FROM jobs WHERE wake_at IS NOT NULL

@@ -21,7 +21,16 @@ from trainmaster.errors import DatabaseUnavailable, NewerDatabase, RevisionConfl
 from trainmaster.ports.database import Selection, WorkLease
 
 _Value = str | float | int | bytes | None
-_BUSY_S_MAX = 30.0
+
+#: What SQLite says → what to do about it.
+_HINTS = {
+    "SQLITE_BUSY": "another process writes for long; try again when it is done (fuser names it)",
+    "SQLITE_FULL": "free some space on its disk, then try again",
+    "SQLITE_NOTADB": "move it aside: trainmaster begins a new one, and jobs in the old one are no longer listed",
+    "SQLITE_CORRUPT": "move it aside: trainmaster begins a new one, and jobs in the old one are no longer listed",
+    "SQLITE_READONLY": "make it and its folder writable, or set TRAINMASTER_HOME to another folder",
+    "SQLITE_CANTOPEN": "make it and its folder writable, or set TRAINMASTER_HOME to another folder",
+}
 
 _record = msgspec.json.Decoder(JobRecord)
 _line = msgspec.json.Decoder(StoryLine)
@@ -36,19 +45,20 @@ class SqliteDatabase:
         self._own_writes = 0
 
     @classmethod
-    def open(cls, path: Path) -> SqliteDatabase:
-        """Open or create the file and bring its schema up to date."""
+    def open(cls, path: Path, *, busy_s_max: float = 30.0) -> SqliteDatabase:
+        """Open or create the file and bring its schema up to date; while somebody else writes, wait so long."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(path, timeout=_BUSY_S_MAX, isolation_level=None, check_same_thread=False)
+            connection = sqlite3.connect(path, timeout=busy_s_max, isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             _migrate(connection, path)
-        except (OSError, sqlite3.OperationalError, sqlite3.DatabaseError) as error:
-            raise StoreRejected(
-                f"cannot open the database {path}: {error}", hint="check the folder's permissions and free space"
-            ) from error
+        except OSError as error:
+            hint = "make its folder writable, or set TRAINMASTER_HOME to another one"
+            raise StoreRejected(f"cannot open the database {path}: {error.strerror}", hint=hint) from error
+        except sqlite3.DatabaseError as error:
+            raise DatabaseUnavailable(f"cannot open the database {path}: {error}", hint=_hint(error)) from error
         return cls(connection, _named_queries())
 
     async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
@@ -119,6 +129,12 @@ class SqliteDatabase:
         with self._transaction():
             self._run("let_go_lease", {"name": lease.name, "owner": lease.owner})
 
+    async def end_leases(self, owner: str, now: datetime) -> None:
+        """End everything an owner holds that is known to be gone."""
+        with self._transaction():
+            self._run("end_leases", {"owner": owner})
+            self._run("free_jobs", {"owner": owner, "now": now.timestamp()})
+
     async def next_wake(self) -> datetime | None:
         """The earliest wake."""
         row = self._run("next_wake", {}).fetchone()
@@ -171,11 +187,12 @@ class SqliteDatabase:
             self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            with _answers():
+                self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # a full disk ends it without being asked
+                self._db.execute("ROLLBACK")
             raise
-        with _answers():
-            self._db.execute("COMMIT")
         self._own_writes += 1
 
 
@@ -184,8 +201,15 @@ def _answers() -> Iterator[None]:
     """SQLite's trouble as ours. A constraint stays what it is: the caller knows what it means."""
     try:
         yield
-    except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
-        raise DatabaseUnavailable(f"the database gave no answer: {error}", hint="is the disk full, or the file locked?") from error
+    except sqlite3.IntegrityError:
+        raise
+    except (sqlite3.DatabaseError, sqlite3.ProgrammingError) as error:
+        raise DatabaseUnavailable(f"the database gave no answer: {error}", hint=_hint(error)) from error
+
+
+def _hint(error: sqlite3.Error) -> str:
+    name = getattr(error, "sqlite_errorname", "")
+    return next((hint for code, hint in _HINTS.items() if name.startswith(code)), "is the disk full, or the file locked?")
 
 
 def _columns(job: JobRecord) -> dict[str, _Value]:

@@ -46,6 +46,7 @@ def sighting(found: Found) -> Sighting:
         return Sighting(seen=Seen.GONE, evidence="never launched here")
     if found.leftovers:
         pids = ", ".join(map(str, found.leftovers))
-        return Sighting(seen=Seen.PRESENT, evidence=f"the runner is gone, but processes {pids} of its job live", was_launched=True)
+        evidence = f"runner process {process.pid} has ended, but processes {pids} of its job live"
+        return Sighting(seen=Seen.PRESENT, evidence=evidence, was_launched=True, runner_has_ended=True)
     why = "this machine was restarted" if process.boot != found.boot else f"runner process {process.pid} has ended"
     return Sighting(seen=Seen.GONE, evidence=why, was_launched=True)

@@ -1,0 +1,14 @@
+"""Does every database keep the promises of the port?"""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.adapters.databases.sqlite import SqliteDatabase
+from trainmaster.testing.conformance.database import DatabaseConformance
+
+
+class TestSqlite(DatabaseConformance):
+    @pytest.fixture
+    def open_database(self, tmp_path):
+        return lambda: SqliteDatabase.open(tmp_path / "a folder" / "trainmaster.db")
