@@ -1,6 +1,7 @@
 """Which measurements are made, and where do their results go? `python -m bench [NAME...] [--write] [--quick]`"""
 
 import argparse
+import os
 import sys
 from datetime import UTC, datetime
 
@@ -31,6 +32,7 @@ def main() -> int:
             found = _measured(name, scene)
             broken += found is None
             rows += found or []
+        facts["load when it ended"] = f"{os.getloadavg()[0]:.1f}"
     for fact, value in facts.items():
         print(f"{fact}: {value}")
     print(f"\n{as_text(rows)}")

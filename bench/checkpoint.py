@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 
 from bench.ours import Home, until
-from bench.scene import Scene, best, interleaved, remove, timed
+from bench.scene import BenchFailed, Scene, best, interleaved, remove, timed
 from bench.table import Row
 
 FILES = 16
@@ -84,7 +84,7 @@ def _commit(scene: Scene, source, size: int, since_closed: list[float]) -> float
     go.touch()
     ref = json.loads(marker.read_text())
     if ref["files"] != FILES or ref["size_bytes"] != FILES * size:
-        raise AssertionError(f"a commit of {ref['files']} files, {ref['size_bytes']} bytes")
+        raise BenchFailed(f"a commit of {ref['files']} files, {ref['size_bytes']} bytes")
     since_closed.append(seen_at - float(closed.read_text()))
     home.wait(job_id)
     remove(home.folder)

@@ -24,12 +24,13 @@ def ray_server(scene: Scene):
     folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
     command = [ray, "start", "--head", "--block", "--num-cpus=2", f"--port={_free_port()}", f"--dashboard-port={dashboard}"]
     command += ["--disable-usage-stats", f"--temp-dir={folder}", "--include-dashboard=true", "--node-ip-address=127.0.0.1"]
-    with open(scene.folder / "ray.log", "wb") as log:
+    log_file = scene.folder / "ray.log"
+    with open(log_file, "wb") as log:
         server = subprocess.Popen(
             list(map(str, command)), env=scene.environ(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     try:
-        _wait_for_port(dashboard, server)
+        _wait_for_port(dashboard, server, log_file)
         yield f"http://127.0.0.1:{dashboard}"
     finally:
         server.terminate()  # with --block it ends what it started
@@ -47,7 +48,7 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
+def _wait_for_port(port: int, server: subprocess.Popen[bytes], log_file: Path) -> None:
     for _ in range(600):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             time.sleep(2)  # the job agent comes a little after the port
@@ -55,4 +56,4 @@ def _wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
         if server.poll() is not None:
             break
         time.sleep(0.1)
-    raise BenchFailed("the ray server did not start; see ray.log in the scratch folder (--keep)")
+    raise BenchFailed(f"the ray server did not start: …{log_file.read_text(errors='replace')[-600:]}")

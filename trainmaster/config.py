@@ -99,7 +99,9 @@ def _from_file(path: Path) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise InvalidConfig(f"{path} is not UTF-8 text", hint="Save it as UTF-8.") from error
     except OSError as error:
-        raise InvalidConfig(f"{path} cannot be read: {error.strerror}", hint="Settings are a file with `name: value` lines.") from error
+        raise InvalidConfig(
+            f"{path} cannot be read: {error.strerror}", hint="Settings are a file with `name: value` lines."
+        ) from error
     from trainmaster.spec.text import load_yaml
 
     if not text.strip() or all(line.lstrip().startswith("#") for line in text.splitlines() if line.strip()):
@@ -129,7 +131,9 @@ def _refuse_misspelt(variable: str, name: str) -> None:
     """Other programs may use our prefix; a word that is nearly a setting is a mistake."""
     near = _nearest(name)
     if near:
-        raise InvalidConfig(f"{variable} is not a setting{near}", hint=f"Settings: {', '.join(_PREFIX + n.upper() for n in _KINDS)}.")
+        raise InvalidConfig(
+            f"{variable} is not a setting{near}", hint=f"Settings: {', '.join(_PREFIX + n.upper() for n in _KINDS)}."
+        )
 
 
 def _nearest(name: str) -> str:

@@ -13,12 +13,14 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trainmaster.adapters.databases.sqlite import SqliteDatabase
 from trainmaster.adapters.object_store import AsyncDoor, open_store
@@ -38,6 +40,9 @@ from trainmaster.spec import layout
 from trainmaster.spec.job_spec import JobSpec
 
 _DRIVER_LEASE_S = 15.0
+_POLL_S = 0.1
+
+T = TypeVar("T")
 
 Wrap = Callable[[Provider], Provider]
 
@@ -62,15 +67,27 @@ class Embedded:
     ) -> Submission:
         """Pack the source folder, keep the snapshot, accept the job."""
         from trainmaster import __version__
-        from trainmaster.adapters.submitter import find_origin
+        from trainmaster.adapters.submitter import find_origin, refuse_no_script
 
         await self.service.refuse_impossible(spec)
         origin = find_origin(environ, Path.cwd(), __version__)
+        refuse_no_script(spec, folder, origin.python)
         code, left_out, notes = self._snapshot(spec, folder, environ, progress)
         job_id = _make_id(spec.name)
-        self._keep_environment(job_id, environ)
-        job = await self.service.submit(job_id, spec, code, origin)
+        try:
+            self._keep_environment(job_id, environ)
+            job = await self.service.submit(job_id, spec, code, origin)
+        except BaseException:
+            await self._take_back(job_id)
+            raise
         return Submission(job=job, left_out=left_out, notes=notes)
+
+    async def _take_back(self, job_id: JobId) -> None:
+        """Nothing is left of a submission that did not become a job; where nobody can tell whether it did, all is left."""
+        with suppress(TrainmasterError, OSError):
+            if await self.ports.database.load(job_id) is None:
+                self._environment_file(job_id).unlink(missing_ok=True)
+                await self.ports.store.delete_prefix(layout.job(job_id))
 
     def _snapshot(
         self, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Callable[[str, int, int], None]
@@ -112,11 +129,14 @@ class Embedded:
 
     def _keep_environment(self, job_id: JobId, environ: Mapping[str, str]) -> None:
         """The submitter's environment may hold secrets: it stays on this machine, readable by its owner, until the job is over."""
-        folder = self.config.home_path / "environments"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / f"{job_id}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        path = self._environment_file(job_id)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w") as file:
             json.dump({k: v for k, v in environ.items() if not k.startswith("TRAINMASTER_")}, file)
+
+    def _environment_file(self, job_id: JobId) -> Path:
+        return self.config.home_path / "environments" / f"{job_id}.json"
 
     @property
     def user(self) -> str:
@@ -160,6 +180,16 @@ class Embedded:
         self._start_driver()
         return True
 
+    async def until_finished(self, job_id: JobId) -> JobRecord:
+        """Wait for a job's end. Whoever drives may be killed while we wait: then another is started."""
+        looks = 0
+        while not (job := await self.service.get(job_id)).is_finished:
+            if looks % 10 == 0:
+                await self.ensure_driven()
+            looks += 1
+            await asyncio.sleep(_POLL_S)
+        return job
+
     def _start_driver(self) -> None:
         import subprocess
 
@@ -172,11 +202,12 @@ class Embedded:
                 stderr=output,
                 start_new_session=True,
                 cwd="/",
-                env={**os.environ, "TRAINMASTER_HOME": self.config.home},
+                # It stands in another folder; so addresses that were relative to ours are absolute now.
+                env={**os.environ, "TRAINMASTER_HOME": self.config.home, "TRAINMASTER_STORE": self.config.store_url},
             )
 
     async def be_the_driver(self) -> None:
-        """Drive until nothing is left for a while; at once if somebody else drives."""
+        """Drive until nothing is left for a while; leave at once if somebody else drives."""
         lease = WorkLease(name="driver", owner=self.ports.owner)
         clock, database = self.ports.clock, self.ports.database
         leave = asyncio.Event()
@@ -220,7 +251,7 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
 
     config = config or read_config(os.environ)
     home = config.home_path
-    database = SqliteDatabase.open(home / "trainmaster.db")
+    database = SqliteDatabase.open(home / "trainmaster.db", busy_s_max=config.database_wait_s)
     try:
         store = _open_store(config)
         local: Provider = LocalProvider(home / "machines", home / "environments", _slots(config))
@@ -250,17 +281,38 @@ def _open_store(config: Config) -> BlockingStore:
     return store
 
 
-async def look_around(embedded: Embedded, environ: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """What `doctor` finds: name, ok | warning | wrong, and a sentence."""
+async def look_around(environ: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """What `doctor` finds: name, ok | warning | wrong, and a sentence. It looks as far as it gets; others pick up what is left."""
     from trainmaster import __version__
     from trainmaster.adapters import host
     from trainmaster.adapters.submitter import find_python
 
-    found = [("version", "ok", f"trainmaster {__version__}, Python {sys.version.split()[0]}, {embedded.config.home}")]
+    found = [("version", "ok", f"trainmaster {__version__}, Python {sys.version.split()[0]}")]
     try:
         found.append(("interpreter", "ok", f"jobs run with {find_python(environ)}"))
     except TrainmasterError as error:
-        found.append(("interpreter", "wrong", f"{error.sentence}: {error.hint}"))
+        found.append(("interpreter", "wrong", _in_words(error)))
+    group = host.make_cgroup("doctor")
+    if group is not None:
+        host.end_cgroup(group)
+    ends = "by cgroup" if group is not None else "by adopting orphans; no cgroup can be made here"
+    found.append(("processes", "ok", f"a job's processes are ended {ends}"))
+    found.extend(("system", "warning", text) for text in host.limits())
+    try:
+        async with opened(read_config(environ)) as embedded:
+            found.extend(await _look_inside(embedded))
+            await embedded.ensure_driven()
+    except TrainmasterError as error:
+        found.append(("home", "wrong", _in_words(error)))
+    return found
+
+
+async def _look_inside(embedded: Embedded) -> list[tuple[str, str, str]]:
+    from shutil import disk_usage
+
+    home = embedded.config.home
+    free = disk_usage(home).free
+    found = [("home", "ok" if free > 1 << 30 else "warning", f"{home}, {free / 1e9:.1f} GB free")]
     capacity = await embedded.ports.providers["local"].capacity()
     gpus = f"{len(capacity.gpus)} GPU" if capacity.gpus else "no GPU"
     found.append(("machine", "ok", f"{capacity.cpus:g} CPU, {capacity.memory / 2**30:.1f} GiB, {gpus}"))
@@ -268,20 +320,60 @@ async def look_around(embedded: Embedded, environ: Mapping[str, str]) -> list[tu
         key = layout.Key(f"doctor/{secrets.token_hex(8)}")
         works = embedded.store.put_if_absent(key, b"1") and not embedded.store.put_if_absent(key, b"2")
         embedded.store.delete_prefix(key)
-        found.append(
-            ("store", "ok" if works else "wrong", f"{embedded.store.url}; conditional create {'works' if works else 'fails'}")
-        )
+        says = f"{embedded.store.url}; conditional create {'works' if works else 'fails'}"
+        found.append(("store", "ok" if works else "wrong", says))
     except TrainmasterError as error:
-        found.append(("store", "wrong", error.sentence))
-    group = host.make_cgroup("doctor")
-    if group is not None:
-        host.end_cgroup(group)
-    ends = "by cgroup" if group is not None else "by adopting orphans; no cgroup can be made here"
-    found.append(("processes", "ok", f"a job's processes are ended {ends}"))
-    found.extend(("system", "warning", text) for text in host.limits())
+        found.append(("store", "wrong", _in_words(error)))
     unfinished = await embedded.ports.database.unfinished()
     found.append(("jobs", "ok", f"{len(unfinished)} unfinished"))
     return found
+
+
+def _in_words(error: TrainmasterError) -> str:
+    return f"{error.sentence}: {error.hint}" if error.hint else error.sentence
+
+
+def submit_job(spec: JobSpec | Mapping[str, object], folder: str | Path = ".") -> JobId:
+    """For notebooks and scripts: submit a job with the code in `folder` and return its id; it runs in the background.
+
+    The spec is a JobSpec or what a job file would hold, such as `{"command": "python train.py"}`. What is wrong with it, or can
+    never run here, is a UserError.
+    """
+
+    from trainmaster.spec.parse import spec_from_mapping
+
+    checked = spec if isinstance(spec, JobSpec) else spec_from_mapping(spec)
+    source = Path(folder).absolute()
+
+    async def inside() -> JobId:
+        async with opened() as embedded:
+            submission = await embedded.submit(replace(checked, source_dir=str(source)), source, os.environ, lambda *_: None)
+            await embedded.ensure_driven()
+            return submission.job.id
+
+    return _run_here(inside())
+
+
+def wait_for(job_id: str, timeout_s: float | None = None) -> JobRecord:
+    """For notebooks and scripts: the record of a job that has finished; TimeoutError when it has not by then."""
+
+    async def inside() -> JobRecord:
+        async with opened() as embedded, asyncio.timeout(timeout_s):
+            return await embedded.until_finished(await embedded.service.resolve(job_id))
+
+    return _run_here(inside())
+
+
+def _run_here(coroutine: Coroutine[object, object, T]) -> T:
+    """Run to the end; in a thread of its own where an event loop runs already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(asyncio.run, coroutine).result()
 
 
 def exit_code(job: JobRecord) -> int:
@@ -303,7 +395,7 @@ def _slots(config: Config) -> Capacity | None:
 
 def _make_id(name: str) -> JobId:
     """Readable, and new: the name and five letters by chance."""
-    letters = "".join(c if c.isalnum() and c.isascii() else "-" for c in name.lower())[:40].strip("-")
+    letters = "".join(c if c.isalnum() and c.isascii() else "-" for c in name.lower())[:28].strip("-")
     return JobId(f"{letters or 'job'}-{''.join(secrets.choice('abcdefghjkmnpqrstuvwxyz23456789') for _ in range(5))}")
 
 

@@ -47,8 +47,13 @@ def facts_about(draw: st.DrawFn, attempt: int) -> Facts:
     """Anything that may be observed of an attempt, contradictions included."""
     commits = st.builds(a_commit, st.integers(1, max(1, attempt)), st.integers(1, 4), seconds=SECONDS)
     return Facts(
-        allocation=Sighting(seen=draw(st.sampled_from(Seen)), was_launched=draw(st.booleans()), evidence="drawn"),
-        store_answers=draw(st.booleans()),
+        allocation=Sighting(
+            seen=draw(st.sampled_from([Seen.GONE, *Seen])),
+            was_launched=draw(st.booleans()),
+            runner_has_ended=draw(st.booleans()),
+            evidence="drawn",
+        ),
+        store_answers=draw(st.sampled_from([True, True, True, False])),
         claim=draw(st.sampled_from(ClaimState)),
         is_closed=draw(st.booleans()),
         heartbeat=draw(st.none() | HEARTBEATS),
@@ -62,7 +67,7 @@ def facts_about(draw: st.DrawFn, attempt: int) -> Facts:
 LIMIT = st.none() | st.sampled_from([0.0, 1 / 3, 50.0, 500.0])
 SPECS = st.builds(
     a_spec,
-    retry=st.builds(Retry, failures=st.integers(0, 3), interruptions=st.integers(0, 3)),
+    retry=st.builds(Retry, failures=st.integers(0, 2), interruptions=st.integers(0, 2)),
     limits=st.builds(Limits, queue=LIMIT, wait=LIMIT, run=LIMIT, grace=st.sampled_from([0.0, 30.0])),
 )
 
@@ -98,7 +103,7 @@ def jobs(draw: st.DrawFn, *phases: Phase) -> JobRecord:
         head = draw(st.none() | st.builds(a_commit, st.just(number), st.integers(1, 3), seconds=SECONDS))
         attempts = (*attempts, an_attempt(number, placed=placed, timeline=draw(TIMELINES), head=head))
     ending = an_ending(draw(st.sampled_from(EndingKind)))
-    job = a_job(phase, spec=spec, attempts=attempts, ending=ending, stop=draw(st.none() | STOPS))
+    job = a_job(phase, spec=spec, attempts=attempts, ending=ending, stop=draw(STOPS) if draw(st.integers(0, 3)) == 0 else None)
     if phase is Phase.QUEUED:
         job = replace(job, not_before=draw(MAYBE_MOMENTS), waits_for=draw(st.sampled_from(["", "1 CPU; 0 free"])))
     return job

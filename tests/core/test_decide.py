@@ -322,6 +322,7 @@ def test_a_refusal_means_nothing_when_an_earlier_launch_is_seen_to_have_worked(f
 # Machines that nobody can confirm gone, and runners that do not come or do not obey.
 
 UNSURE = replace(some_facts(Seen.UNKNOWN), confirms_gone=False)
+RUNNERLESS = replace(some_facts(), allocation=replace(some_facts().allocation, runner_has_ended=True))
 LEASE_ROWS = [
     # phase, facts, now → what happens
     (Phase.RUNNING, replace(UNSURE, heartbeat=a_heartbeat(60)), 150, "running: -"),  # lease until 120, margin 30
@@ -340,6 +341,10 @@ LEASE_ROWS = [
     (Phase.STARTING, some_facts(Seen.PRESENT, ClaimState.FREE), 601, "stopping: close release"),
     (Phase.STARTING, some_facts(Seen.PRESENT, ClaimState.CLOSED), 601, "stopping: close release"),
     (Phase.STARTING, store_away(Seen.PRESENT), 1e5, "starting: -"),
+    (Phase.STARTING, RUNNERLESS, 60, "stopping: close release"),
+    (Phase.RUNNING, RUNNERLESS, 60, "stopping: close release"),
+    (Phase.STOPPING, replace(RUNNERLESS, is_closed=True), 60, "stopping: close release"),  # its machine is still there
+    (Phase.RUNNING, replace(RUNNERLESS, store_answers=False), 60, "running: -"),
 ]
 
 

@@ -85,11 +85,10 @@ def test_safety_nothing_concludes_before_the_machine_is_gone_and_its_claim_is_sp
             assert max(now, job.updated_at) > facts.heartbeat.lease_until + timedelta(seconds=TIMING.lease_margin_s)
 
 
-@given(situations(*HELD))
-def test_safety_a_stop_beats_every_retry(situation):
+@given(situations(*HELD), STOPS)
+def test_safety_a_stop_beats_every_retry(situation, stop):
     job, facts, now = situation
-    assume(job.stop is not None)
-    decided = decide(job, facts, now, TIMING).job
+    decided = decide(replace(job, stop=stop), facts, now, TIMING).job
     assert decided.phase is not Phase.QUEUED
     if decided.phase is Phase.FINISHED:
         success = decided.current.ending.kind is EndingKind.SUCCEEDED

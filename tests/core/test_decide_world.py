@@ -53,8 +53,9 @@ class World(RuleBasedStateMachine):
         interruptions=st.integers(0, 2),
         run=st.none() | st.just(200.0),
         confirms_gone=st.booleans(),
+        steps=st.sampled_from([0, 1, 2, 3, 4, 4, 4]),
     )
-    def begin(self, failures, interruptions, run, confirms_gone):
+    def begin(self, failures, interruptions, run, confirms_gone, steps):
         spec = a_spec(retry=Retry(failures=failures, interruptions=interruptions), limits=Limits(run=run, grace=10))
         self.job: JobRecord = a_job(spec=spec)
         self.confirms_gone = confirms_gone
@@ -66,12 +67,20 @@ class World(RuleBasedStateMachine):
         self.commits: list[CheckpointRef] = []
         self.sealed: JobRecord | None = None
         self.story: list[str] = []
+        # Most trouble comes to those that train: begin some of the way there.
+        for step in (lambda: self.schedule(None), self.a_machine_comes, self.a_runner_claims, lambda: self.look(None))[:steps]:
+            step()
 
     # What the control plane does.
 
     @rule(crash=st.none() | st.integers(0, 2))
     def look(self, crash):
         self._take(decide(self.job, self._observe(), at(self.clock - self.skew), TIMING), crash)
+
+    @rule()
+    def look_twice(self):
+        self.look(None)
+        self.look(None)
 
     @precondition(lambda self: self.job.phase is Phase.QUEUED)
     @rule(crash=st.none() | st.just(0))
@@ -100,9 +109,13 @@ class World(RuleBasedStateMachine):
     def the_clock_jumps(self, skew):
         self.skew = skew
 
-    @rule(provider=st.booleans(), store=st.booleans())
-    def answers(self, provider, store):
-        self.provider_answers, self.store_answers = provider, store
+    @rule(answers=st.booleans())
+    def the_provider(self, answers):
+        self.provider_answers = answers
+
+    @rule(answers=st.booleans())
+    def the_store(self, answers):
+        self.store_answers = answers
 
     @rule(is_final=st.sampled_from([False, False, True]))
     def the_next_launch_is_refused(self, is_final):

@@ -101,6 +101,20 @@ ROWS = [
     (ORDERED, Tick(), 40, replace(ORDERED, kill_at=at(41)), [KILL]),
     (ORDERED, Exited(code=1, signal=None), 20, _told(UPLOADING), [KILL, FinalCommit(trusted=True), Upload()]),
     (ORDERED, Exited(code=None, signal="SIGKILL"), 41, _told(UPLOADING), [KILL, FinalCommit(trusted=False), Upload()]),
+    (  # a shell that died of our SIGTERM, and the script it had started, which saved and went
+        ORDERED,
+        Exited(code=None, signal="SIGTERM", heirs_ended_by_themselves=True),
+        20,
+        _told(UPLOADING),
+        [KILL, FinalCommit(trusted=True), Upload()],
+    ),
+    (
+        TRAINING,
+        Exited(code=None, signal="SIGTERM", heirs_ended_by_themselves=True),
+        20,
+        UPLOADING,
+        [KILL, FinalCommit(trusted=False), Upload()],
+    ),
     (_told(UPLOADING), Uploaded(), 50, _told(DONE), [WriteExit(), Quit()]),
     # closed: commits end first, then the process, and no word is left behind
     (CLAIMING, FoundClosed(), 10, replace(_told(CLAIMING, StopSeen.CLOSED), commits_suspended=True), [SuspendCommits()]),

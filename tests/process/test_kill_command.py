@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import signal
+import time
 
 import pytest
 from process.world import COUNT, is_alive, steps
@@ -95,3 +97,25 @@ def _same_attempt_to_the_end(world, job, script, last=4):
     printed = world.cli("logs", job).stdout.decode()
     assert printed.splitlines() == [f"attempt 1 pid {script} restored 0", *(f"step {n}" for n in range(1, last + 1))]
     assert world.committed(job) == str(last)
+
+
+def test_drivers_killed_again_and_again_start_nothing_twice(world):
+    """kill -9 at many different points, between remembering and doing too: each script begins once, and all of them end."""
+    note = 'import os\nopen(os.path.dirname(os.environ["GATE"]) + "/begun", "a").write(os.environ["TM_JOB_ID"] + "\\n")\n'
+    file = world.job_file(note + COUNT, arguments=["1"])
+    rng = random.Random(5)
+    jobs, killed = [], 0
+    for _ in range(4):
+        jobs.append(world.submit(file))
+        for command in (("list",), ("show", jobs[0])):
+            time.sleep(rng.uniform(0.0, 0.5))  # not for luck: another point each time
+            killed += len(world.kill_drivers())
+            world.cli(*command)
+    assert killed >= 4
+    world.open_gate(1)
+    time.sleep(rng.uniform(0.0, 0.5))
+    world.kill_drivers()
+    for job in jobs:
+        record = world.wait(job)
+        assert (record["outcome"], len(record["attempts"])) == ("succeeded", 1)
+    assert sorted((world.folder / "begun").read_text().split()) == sorted(jobs)

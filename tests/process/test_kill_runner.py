@@ -32,7 +32,7 @@ os.wait()
 )
 
 
-def _family(world) -> list[int]:
+def family_of(world) -> list[int]:
     files = [world.folder / "left-session", world.folder / "forked-twice"]
     world.until("the script's children live", lambda: all(f.exists() and f.read_text() for f in files))
     return [int(file.read_text()) for file in files]
@@ -42,7 +42,7 @@ def test_a_killed_runner_leaves_no_orphan_and_the_job_resumes_as_an_interruption
     job = world.submit(world.job_file(FAMILY, arguments=["4"]))
     world.open_gate(2)
     world.until_committed(job, "2")
-    script, family = world.script_pid(job), _family(world)
+    script, family = world.script_pid(job), family_of(world)
     world.kill(world.runner_pid(job))
     world.until_attempt(job, 2)
     assert not any(is_alive(pid) for pid in [script, *family])

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 
 
 class BareHost:
-    """A machine nobody can reach again: for its first attempts, nobody can say whether it is there, and nothing can be ended."""
+    """A machine that is cut off under attempt 1: from then on nobody knows whether it is there, and nothing there can be ended."""
 
     def __init__(self, inner: Provider, *, keeps_promise: bool) -> None:
         self._inner = inner
@@ -32,6 +32,7 @@ class BareHost:
         self.capabilities = inner.capabilities - {Capability.CONFIRMS_GONE}
         self.capacity, self.nudge = inner.capacity, inner.nudge
         self.requests: list[LaunchRequest] = []
+        self.is_cut_off = False
 
     async def launch(self, request: LaunchRequest) -> None:
         self.requests.append(request)
@@ -40,7 +41,7 @@ class BareHost:
         await self._inner.launch(request)
 
     async def inspect(self, name: AllocationName) -> Sighting:
-        if name.endswith("-a1"):
+        if self.is_cut_off and name.endswith("-a1"):
             return Sighting(seen=Seen.UNKNOWN, evidence="the host does not answer", was_launched=True)
         return await self._inner.inspect(name)
 
@@ -58,8 +59,8 @@ class BareHost:
 class Scene:
     """A job on a bare host, driven inside this process."""
 
-    def __init__(self, world: World, embedded: Embedded, job: str) -> None:
-        self.world, self.embedded, self.job = world, embedded, job
+    def __init__(self, world: World, embedded: Embedded, job: str, host: BareHost) -> None:
+        self.world, self.embedded, self.job, self.host = world, embedded, job, host
 
     async def until(self, what, condition) -> None:
         """Drive until something holds."""
@@ -83,7 +84,7 @@ def _play(world: World, scene, *, keeps_promise: bool) -> None:
 
         async with opened(read_config(world.environ), wrap=wrap) as embedded:
             submission = await embedded.submit(spec, folder, world.environ, lambda *_: None)
-            await scene(Scene(world, embedded, submission.job.id))
+            await scene(Scene(world, embedded, submission.job.id, hosts[0]))
             assert all(request.ends_with_lease for request in hosts[0].requests)
 
     asyncio.run(play())
@@ -102,6 +103,7 @@ async def _paused_and_replaced(scene: Scene) -> tuple[int, int]:
     await scene.until("step 2 is committed", lambda: world.committed(job) == "2")
     script, runner = world.script_pid(job), world.runner_pid(job)
     os.kill(runner, signal.SIGSTOP)
+    scene.host.is_cut_off = True
     lease_end = seconds(world.heartbeat(job)["lease_until"])
     await scene.until("a successor was placed", lambda: len(world.record(job)["attempts"]) == 2)
     assert seconds(world.record(job)["attempts"][1]["placed_at"]) > lease_end + 0.75, "not before lease and margin are over"

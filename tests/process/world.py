@@ -53,9 +53,12 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
+        self.store = self.home / "store"
         self.source = folder / "source"
         self.gate = folder / "gate"
         self.started: list[subprocess.Popen[bytes]] = []
+        #: stands before every command
+        self.prefix: list[str] = []
         self.source.mkdir(parents=True)
         self.open_gate(0)
         programs = folder / "bin"
@@ -88,15 +91,23 @@ class World:
         name = fields.pop("name", "job")
         self.write(f"{name}.py", script)
         checkpoints = {"settle": 0.1, **fields.pop("checkpoints", {})}
-        retry = {"backoff": 0.05, **fields.pop("retry", {})}
-        spec = {"name": name, "entry_point": f"{name}.py", "checkpoints": checkpoints, "retry": retry, **fields}
-        self.write(f"{name}.json", json.dumps(spec))
-        return f"{name}.json"
+        retry = {"backoff": 0.05, "backoff_max": 0.1, **fields.pop("retry", {})}
+        return self.spec_file(name=name, entry_point=f"{name}.py", checkpoints=checkpoints, retry=retry, **fields)
+
+    def spec_file(self, **fields: Any) -> str:
+        """A job file with these fields and no others; its name."""
+        self.write(f"{fields['name']}.json", json.dumps(fields))
+        return f"{fields['name']}.json"
 
     def cli(self, *words: str, expect: int | None = 0, timeout_s: float = DEADLINE_S) -> subprocess.CompletedProcess[bytes]:
         """Run a command to its end."""
         done = subprocess.run(
-            [COMMAND, *words], cwd=self.source, env=self.environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s
+            [*self.prefix, COMMAND, *words],
+            cwd=self.source,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
         )
         if expect is not None and done.returncode != expect:
             said = f"{done.stdout[-3000:].decode(errors='replace')}\n{done.stderr[-3000:].decode(errors='replace')}"
@@ -115,7 +126,12 @@ class World:
         """Start a command and go on; its output lies in `output_of`."""
         with open(self.folder / f"command-{len(self.started)}", "wb") as output:
             process = subprocess.Popen(
-                [COMMAND, *words], cwd=self.source, env=self.environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                [*self.prefix, COMMAND, *words],
+                cwd=self.source,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
             )
         self.started.append(process)
         return process
@@ -162,7 +178,7 @@ class World:
 
     def heartbeat(self, job_id: str, attempt: int = 1) -> dict[str, Any]:
         """What a runner last said about itself."""
-        file = self.home / "store" / layout.heartbeat(job_id, attempt)
+        file = self.store / layout.heartbeat(job_id, attempt)
         return json.loads(self.until("a runner speaks", lambda: file.exists() and file.read_bytes()))  # type: ignore[no-any-return]
 
     def later_s(self, job_id: str, first: str, attempt: int = 1) -> float:
@@ -171,13 +187,13 @@ class World:
 
     def log(self, job_id: str, attempt: int = 1) -> str:
         """What an attempt printed so far."""
-        folder = self.home / "store" / layout.log_prefix(job_id, attempt)
+        folder = self.store / layout.log_prefix(job_id, attempt)
         chunks = sorted(folder.iterdir()) if folder.is_dir() else []
         return b"".join(chunk.read_bytes() for chunk in chunks).decode(errors="replace")
 
     def commits(self, job_id: str) -> list[dict[str, Any]]:
         """Every commit marker, oldest first."""
-        folder = self.home / "store" / layout.checkpoints(job_id)
+        folder = self.store / layout.checkpoints(job_id)
         found = []
         for marker in folder.glob("*/COMMIT"):
             try:
@@ -193,7 +209,7 @@ class World:
 
     def files_of(self, job_id: str, checkpoint: str) -> dict[str, bytes]:
         """Every file of a commit, through its manifest."""
-        store = open_store(str(self.home / "store"))
+        store = open_store(str(self.store))
         manifest = json.loads(store.get(layout.manifest(job_id, checkpoint)) or b"{}")
         found = {}
         for file in manifest["files"]:
@@ -300,7 +316,7 @@ class World:
     def close(self) -> None:
         """End every process of this world; a finished job must have none left."""
         finished = [job_id for job_id in self.ids() if self.record(job_id)["phase"] == "finished"]
-        left = {job_id: pids for job_id in finished if (pids := self.processes(job_id))}
+        left = {job_id: found for job_id in finished if (found := [*self.processes(job_id), *_groups(job_id)])}
         everybody = [*self.ours(), *(pid for job_id in self.ids() for pid in self.processes(job_id))]
         while everybody:
             host.kill_all(everybody, signal.SIGKILL)
@@ -309,7 +325,9 @@ class World:
             everybody = [*self.ours(), *(pid for job_id in self.ids() for pid in self.processes(job_id))]
         for process in self.started:
             process.wait()
-        assert not left, f"finished, but their processes live on: {left}"
+        for group in [group for job_id in self.ids() for group in _groups(job_id)]:
+            self.until("its control group is empty", lambda group=group: host.end_cgroup(group))  # type: ignore[misc]
+        assert not left, f"finished, but processes or control groups of theirs live on: {left}"
 
 
 def world_in(folder: Path) -> Iterator[World]:
@@ -330,6 +348,11 @@ def world(tmp_path: Path) -> Iterator[World]:
 def is_alive(pid: int) -> bool:
     """Whether a process lives; one that only waits to be reaped does not."""
     return host.process_state(pid) not in {"", "Z", "X"}
+
+
+def _groups(job_id: str) -> list[Path]:
+    """Control groups of a job that were not removed."""
+    return [*Path("/sys/fs/cgroup").glob(f"trainmaster-{job_id}-a*"), *Path("/sys/fs/cgroup").glob(f"*/trainmaster-{job_id}-a*")]
 
 
 def _command_line(pid: int) -> bytes:

@@ -144,6 +144,14 @@ def kill_group(leader: int, number: signal.Signals) -> None:
         os.killpg(leader, number)
 
 
+def is_in_group(pid: int, leader: int) -> bool:
+    """Whether a process is in a group; one that is gone counts as being in it."""
+    try:
+        return os.getpgid(pid) == leader
+    except ProcessLookupError:
+        return True
+
+
 def open_for_writing(pids: Iterable[int], folder: Path) -> str:
     """A file below `folder` that one of these processes holds open for writing; empty if none does."""
     below = f"{os.path.realpath(folder)}/"
@@ -175,11 +183,12 @@ def make_cgroup(name: str) -> Path | None:
     if mount is None:
         return None
     try:
-        own = next(line[3:].strip() for line in open("/proc/self/cgroup") if line.startswith("0::"))  # noqa: SIM115
-        group = mount / own.lstrip("/") / f"trainmaster-{name}"
+        own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        group = mount / own.strip("/") / f"trainmaster-{name}"
         group.mkdir(exist_ok=True)
         if os.access(group / "cgroup.procs", os.W_OK) and (group / "cgroup.kill").exists():
             return group
+        group.rmdir()
     except (OSError, StopIteration):
         pass
     return None
@@ -193,12 +202,20 @@ def join_cgroup(group: Path) -> None:
         os.close(descriptor)
 
 
-def end_cgroup(group: Path) -> None:
-    """End every process of a cgroup at once and remove it when it is empty."""
+def end_cgroup(group: Path) -> bool:
+    """End every process of a cgroup at once and remove it when it is empty; whether it is gone."""
     with contextlib.suppress(OSError):
         (group / "cgroup.kill").write_text("1")
     with contextlib.suppress(OSError):
         group.rmdir()
+    return not group.exists()
+
+
+def cgroup_processes(group: Path) -> list[int]:
+    """Every process of a cgroup; none if it is gone."""
+    with contextlib.suppress(OSError):
+        return [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
+    return []
 
 
 def cpu_count() -> int:
@@ -260,9 +277,10 @@ def _stat_fields(pid: int) -> list[str]:
 
 
 def _writes(pid: int, number: str) -> bool:
+    """Whether a descriptor may overwrite what is there. One that only appends is a log, and may stay open for hours."""
     with open(f"/proc/{pid}/fdinfo/{number}") as file:
         flags = next(int(line.split()[1], 8) for line in file if line.startswith("flags:"))
-    return flags & os.O_ACCMODE in {os.O_WRONLY, os.O_RDWR}
+    return flags & os.O_ACCMODE in {os.O_WRONLY, os.O_RDWR} and not flags & os.O_APPEND
 
 
 def _is_alive(pid: int) -> bool:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from pathlib import Path
 
 import click
 
 from trainmaster.cli import render
-from trainmaster.cli.words import json_option, with_embedded
+from trainmaster.cli.words import json_option, run, with_embedded
 from trainmaster.core.job import JobRecord
 from trainmaster.embedded import Embedded, look_around
-from trainmaster.errors import Refused
+from trainmaster.errors import InvalidSpec, Refused
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
 
 _PARTS = ("model", "output", "working", "checkpoint", "logs", "code")
+#: Key, path below the target folder and size of a file.
+_Found = tuple[Key, str, int]
 
 
 @click.command("pull")
@@ -26,7 +26,7 @@ _PARTS = ("model", "output", "working", "checkpoint", "logs", "code")
 @click.option(
     "--only", "parts", multiple=True, type=click.Choice(_PARTS), help="Only this; repeatable. Default: model, output, working."
 )
-@click.option("--checkpoint", help="Which checkpoint; default: the newest accepted.")
+@click.option("--checkpoint", metavar="ID", help="Which checkpoint; default: the newest accepted.")
 @click.option("--force", is_flag=True, help="Write into a folder that is not empty.")
 @json_option
 def pull_command(
@@ -39,6 +39,8 @@ def pull_command(
 ) -> int:
     """Copy what a job made into a folder.
 
+    The folder is named after the job unless you name one.
+
     \b
     Example:
       trainmaster pull last results --only model
@@ -48,39 +50,47 @@ def pull_command(
         record = await embedded.service.get(await embedded.service.resolve(job))
         target = _target(folder or record.id, force=force)
         wanted = parts or (("checkpoint",) if checkpoint else ("model", "output", "working"))
-        pairs = [pair for part in wanted for pair in _find(embedded, record, part, checkpoint)]
-        total = sum(size for _, _, size in pairs)
+        found = [file for part in wanted for file in _find(embedded, record, part, checkpoint)]
+        if not found:
+            raise Refused(f"{record.id} has no {' or '.join(wanted)} to pull", hint=_elsewhere(record))
+        total = sum(size for _, _, size in found)
         done = 0
-        for key, path, size in pairs:
+        for key, path, size in found:
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             if embedded.store.get_file(key, target / path) is None:
-                raise Refused(f"{path} vanished from the store while it was copied")
+                raise Refused(f"{path} vanished from the store while it was copied", hint="pull again")
             done += size
             render.progress("pulling", done, total)
         if as_json:
-            render.json({"folder": str(target), "files": [path for _, path, _ in pairs], "bytes": total})
-        elif pairs:
-            render.line(f"{len(pairs)} files, {render.size(total)}, in {target}")
+            render.json({"folder": str(target), "files": [path for _, path, _ in found], "bytes": total})
         else:
-            render.note(f"{record.id} has no {', '.join(wanted)}")
+            render.line(f"{render.count(len(found), 'file')}, {render.size(total)}, in {render.printable(str(target))}")
         return 0
 
     return with_embedded(work)
 
 
+def _elsewhere(job: JobRecord) -> str:
+    if not job.is_finished:
+        return f"it has not finished: trainmaster wait {job.id}"
+    return f"see what it left: trainmaster show {job.id}; or pull --only checkpoint, logs or code"
+
+
 def _target(name: str, *, force: bool) -> Path:
     target = Path(name).absolute()
-    if target.exists() and not force and (not target.is_dir() or any(target.iterdir())):
+    if os.path.lexists(target) and not target.is_dir():
+        raise Refused(f"{target} is not a folder", hint="name another folder")
+    if not force and target.exists() and any(target.iterdir()):
         raise Refused(f"{target} is there already", hint="name another folder, or add --force")
     return target
 
 
-def _find(embedded: Embedded, job: JobRecord, part: str, checkpoint: str | None) -> list[tuple[Key, str, int]]:
-    """Key, path below the target folder and size of everything in one part."""
+def _find(embedded: Embedded, job: JobRecord, part: str, checkpoint: str | None) -> list[_Found]:
+    """Everything in one part."""
     store = embedded.store
     if part == "code":
         if job.code.sha256 is None:
-            raise Refused(f"{job.id} ran in place; there is no snapshot of its code")
+            raise Refused(f"{job.id} ran in place; there is no snapshot of its code", hint=f"it ran in {job.code.folder}")
         return [(layout.code(job.code.sha256), f"code-{job.code.sha256[:12]}.tar.zst", job.code.size_bytes)]
     if part == "checkpoint":
         return _find_checkpoint(embedded, job, checkpoint)
@@ -91,17 +101,24 @@ def _find(embedded: Embedded, job: JobRecord, part: str, checkpoint: str | None)
     return [(e.key, f"{part}/{e.key[len(prefix) + 1 :]}", e.size_bytes) for e in store.list_keys(prefix)]
 
 
-def _find_checkpoint(embedded: Embedded, job: JobRecord, name: str | None) -> list[tuple[Key, str, int]]:
+def _find_checkpoint(embedded: Embedded, job: JobRecord, name: str | None) -> list[_Found]:
     import msgspec
 
     from trainmaster.core.messages import Manifest
 
     name = name or (job.head.id if job.head is not None else None)
+    hint = f"trainmaster checkpoints {job.id} lists them"
     if name is None:
-        raise Refused(f"{job.id} has no committed checkpoint", hint=f"trainmaster checkpoints {job.id}")
+        raise Refused(f"{job.id} has no committed checkpoint", hint=hint)
+    try:
+        layout.parse_checkpoint_id(name)
+    except ValueError as error:
+        raise InvalidSpec("--checkpoint", f'found "{name}", wanted an id such as 1-000001', hint=hint) from error
     if embedded.store.get(layout.commit(job.id, name)) is None:
-        raise Refused(f"{job.id} has no committed checkpoint {name}", hint=f"trainmaster checkpoints {job.id}")
-    value = embedded.store.get(layout.manifest(job.id, name)) or b"{}"
+        raise Refused(f"{job.id} has no committed checkpoint {name}", hint=hint)
+    value = embedded.store.get(layout.manifest(job.id, name))
+    if value is None:
+        raise Refused(f"checkpoint {name} of {job.id} was replaced by a newer one meanwhile", hint=hint)
     files = msgspec.json.decode(value, type=Manifest).files
     return [
         (layout.checkpoint_file(job.id, f.stored_in, f.path), f"checkpoint/{f.path}", f.size_bytes) for f in files if not f.link
@@ -113,23 +130,22 @@ def _find_checkpoint(embedded: Embedded, job: JobRecord, name: str | None) -> li
 def doctor_command(as_json: bool) -> int:  # noqa: FBT001
     """Check this installation and this machine.
 
+    The exit code is 1 when something is wrong.
+
     \b
     Example:
       trainmaster doctor
     """
-
-    async def work(embedded: Embedded) -> int:
-        checks = await look_around(embedded, os.environ)
-        free = shutil.disk_usage(embedded.config.home_path).free
-        checks.append(("disk", "ok" if free > 1 << 30 else "warning", f"{render.size(free)} free for {embedded.config.home}"))
-        if as_json:
-            render.json([{"check": name, "state": state, "found": found} for name, state, found in checks])
-        else:
-            marks = {"ok": render.styled("✓", "green"), "warning": render.styled("!", "yellow"), "wrong": render.styled("✗", "red")}
-            width = max(len(name) for name, _, _ in checks)
-            for name, state, found in checks:
-                render.line(f"{marks[state]} {name:<{width}}  {found}")
-        sys.stdout.flush()
-        return 1 if any(state == "wrong" for _, state, _ in checks) else 0
-
-    return with_embedded(work)
+    checks = run(look_around(os.environ))
+    if as_json:
+        render.json([{"check": name, "state": state, "found": found} for name, state, found in checks])
+    else:
+        marks = {
+            "ok": render.styled(render.symbol("✓", "+"), "green"),
+            "warning": render.styled("!", "yellow"),
+            "wrong": render.styled(render.symbol("✗", "x"), "red"),
+        }
+        width = max(len(name) for name, _, _ in checks)
+        for name, state, found in checks:
+            render.line(f"{marks[state]} {name:<{width}}  {render.wrapped(found, width + 4)}")
+    return 1 if any(state == "wrong" for _, state, _ in checks) else 0

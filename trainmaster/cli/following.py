@@ -17,6 +17,8 @@ from trainmaster.errors import InvalidSpec
 from trainmaster.spec import layout
 
 _POLL_S = 0.1
+#: A longer line is printed in parts: one without an end must not fill the memory.
+_LINE_BYTES_MAX = 1 << 20
 
 
 class LogCursor:
@@ -98,8 +100,8 @@ async def drive_and_follow(embedded: Embedded, follower: Follower) -> bool:
 @click.command("logs")
 @click.argument("job")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has finished.")
-@click.option("--node", type=int, default=0, help="Which machine; default 0.")
-@click.option("--attempt", type=int, help="Which attempt; default: all, in order.")
+@click.option("--node", type=click.IntRange(0), metavar="N", default=0, help="Which machine; default 0.")
+@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Which attempt; default: all, in order.")
 @json_option
 def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json: bool) -> int:  # noqa: FBT001
     """Print what a job printed.
@@ -112,19 +114,23 @@ def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json
     async def work(embedded: Embedded) -> int:
         job_id = await embedded.service.resolve(job)
         record = await embedded.service.get(job_id)
-        if attempt is not None and not 1 <= attempt <= max(1, record.attempt):
-            raise InvalidSpec("--attempt", f"found {attempt}; {record.id} has attempts 1 to {record.attempt}")
-        await embedded.ensure_driven()
+        _refuse_unknown(record, attempt, node)
+        looks = 0
         number = attempt or 1
-        cursor = LogCursor(embedded, job_id, number, node)
+        cursor, printer = LogCursor(embedded, job_id, number, node), LogPrinter(number, node, as_json=as_json)
         while True:
+            if looks % 10 == 0:
+                await embedded.ensure_driven()
+            looks += 1
             record = await embedded.service.get(job_id)
             while (data := cursor.next_chunk()) is not None:
-                _print_log(data, number, node, as_json=as_json)
+                printer.print(data)
             if attempt is None and number < record.attempt:
+                printer.end()
                 number += 1
-                cursor = LogCursor(embedded, job_id, number, node)
+                cursor, printer = LogCursor(embedded, job_id, number, node), LogPrinter(number, node, as_json=as_json)
             elif not follow or record.is_finished or (attempt is not None and attempt < record.attempt):
+                printer.end()
                 return 0
             else:
                 await asyncio.sleep(_POLL_S)
@@ -132,17 +138,48 @@ def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json
     return with_embedded(work)
 
 
-def _print_log(data: bytes, attempt: int, node: int, *, as_json: bool) -> None:
-    if not as_json:
-        render.raw(data)
-        return
-    for text in data.decode(errors="replace").splitlines():
-        render.json_line({"attempt": attempt, "node": node, "text": text})
+def _refuse_unknown(record: JobRecord, attempt: int | None, node: int) -> None:
+    if attempt is not None and attempt > max(1, record.attempt):
+        has = "one attempt" if record.attempt == 1 else f"{record.attempt} attempts"
+        raise InvalidSpec("--attempt", f"found {attempt}; {record.id} has had {has}", hint="attempts are counted from 1")
+    nodes = record.spec.resources.nodes
+    if node >= nodes:
+        has = "one machine" if nodes == 1 else f"{nodes} machines"
+        raise InvalidSpec("--node", f"found {node}; {record.id} has {has}", hint="machines are counted from 0")
+
+
+class LogPrinter:
+    """Prints the log of one attempt on one node: as it is, or each line as JSON. A line may span chunks."""
+
+    def __init__(self, attempt: int, node: int, *, as_json: bool) -> None:
+        self._line = {"attempt": attempt, "node": node}
+        self._as_json = as_json
+        self._begun = b""
+
+    def print(self, data: bytes) -> None:
+        """Print what is new."""
+        if not self._as_json:
+            render.raw(data)
+            return
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        for line in lines:
+            self._print_line(line)
+        if len(self._begun) > _LINE_BYTES_MAX:
+            self.end()
+
+    def end(self) -> None:
+        """Print the line that has no end."""
+        if self._begun:
+            self._print_line(self._begun)
+            self._begun = b""
+
+    def _print_line(self, line: bytes) -> None:
+        render.json_line({**self._line, "text": line.decode(errors="replace")})
 
 
 @click.command("wait")
 @click.argument("job")
-@click.option("--timeout", type=float, help="Give up after so many seconds; exit code 4 then.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Give up after so many seconds; exit code 4 then.")
 @json_option
 def wait_command(job: str, timeout: float | None, as_json: bool) -> int:  # noqa: FBT001
     """Wait until a job has finished.
@@ -159,7 +196,7 @@ def wait_command(job: str, timeout: float | None, as_json: bool) -> int:  # noqa
             job_id = await embedded.service.resolve(job)
             try:
                 async with asyncio.timeout(timeout):
-                    await _until_finished(embedded, job_id)
+                    await embedded.until_finished(job_id)
             except TimeoutError:
                 render.note(f"{job_id} has not finished after {timeout:g} s")
             record = await embedded.service.get(job_id)
@@ -172,16 +209,6 @@ def wait_command(job: str, timeout: float | None, as_json: bool) -> int:  # noqa
             return exit_code(record)
 
     return run(inside())
-
-
-async def _until_finished(embedded: Embedded, job_id: JobId) -> None:
-    """Whoever drives may be killed while we wait: then we start another."""
-    looks = 0
-    while not (await embedded.service.get(job_id)).is_finished:
-        if looks % 10 == 0:
-            await embedded.ensure_driven()
-        looks += 1
-        await asyncio.sleep(_POLL_S)
 
 
 @click.command("stop")
@@ -206,7 +233,7 @@ def stop_command(jobs: tuple[str, ...], sentence: str, and_wait: bool, as_json: 
         await embedded.ensure_driven()
         if and_wait:
             for job_id in ids:
-                await _until_finished(embedded, job_id)
+                await embedded.until_finished(job_id)
             records = [await embedded.service.get(job_id) for job_id in ids]
         if as_json:
             render.json(records)

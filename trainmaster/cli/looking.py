@@ -27,6 +27,9 @@ _LINE_STYLES = {
     "resumes": "cyan",
 }
 
+#: What a point of a metric says beside its values.
+_BESIDE_METRICS = frozenset({"t", "step", "attempt"})
+
 
 @click.command("list")
 @click.option("--phase", "phases", multiple=True, type=click.Choice([p.value for p in Phase]), help="Only jobs in this phase.")
@@ -151,10 +154,10 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
     code = f"{job.code.folder} (in place, no snapshot)"
     if not job.code.in_place:
         commit = f", commit {job.code.commit[:12]}{' + changes' if job.code.dirty else ''}" if job.code.commit else ""
-        code = f"{(job.code.sha256 or '')[:12]}, {job.code.files} files, {render.size(job.code.size_bytes)}{commit}"
+        code = f"{(job.code.sha256 or '')[:12]}, {render.count(job.code.files, 'file')}, {render.size(job.code.size_bytes)}{commit}"
     rows = [
-        ("job", render.styled(job.id, "bold")),
-        ("phase", render.phase(job.outcome.value if job.outcome is not None else job.phase.value)),
+        ("job", job.id),
+        ("phase", job.outcome.value if job.outcome is not None else job.phase.value),
         ("reason", job.reason.sentence if job.reason is not None else ""),
         ("waits for", job.waits_for),
         ("submitted", f"{render.clock(job.submitted_at)} by {job.origin.user} on {job.origin.host}"),
@@ -167,7 +170,7 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
         ("attempts", f"{job.attempt}; {_budgets(job)}"),
         ("durable", _durable_words(job, durable)),
     ]
-    render.pairs([(name, value) for name, value in rows if value])
+    render.pairs([(name, value) for name, value in rows if value], important=("job", "phase"))
     render.line()
     render.line(render.styled("time", "bold"))
     for name, seconds in ledger.totals(job, now).items():
@@ -178,7 +181,7 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
     evidence = job.reason.evidence.get("traceback") if job.reason is not None else None
     if evidence:
         render.line()
-        render.line(evidence)
+        render.line(render.printable(evidence))
 
 
 def _command(job: JobRecord) -> str:
@@ -296,18 +299,22 @@ def metrics_command(job: str, names: tuple[str, ...], as_json: bool) -> int:  # 
     async def work(embedded: Embedded) -> int:
         record = await embedded.service.get(await embedded.service.resolve(job))
         points = read_metrics(embedded, record)
+        if names:
+            points = [
+                {k: v for k, v in p.items() if k in {*_BESIDE_METRICS, *names}} for p in points if not p.keys().isdisjoint(names)
+            ]
         if as_json:
             render.json(points)
             return 0
         series: dict[str, list[float]] = {}
         for point in points:
             for name, value in point.items():
-                if name not in {"t", "step", "attempt"} and isinstance(value, int | float) and (not names or name in names):
+                if name not in _BESIDE_METRICS and isinstance(value, int | float):
                     series.setdefault(name, []).append(float(value))
         if not series:
-            render.note("no metrics")
+            render.note(f"{record.id} has measured no {' or '.join(names)}" if names else f"{record.id} has no metrics")
         rows = [
-            (n, str(len(v)), f"{v[0]:.5g}", f"{v[-1]:.5g}", f"{min(v):.5g}", f"{max(v):.5g}", render.curve(v, 40))
+            (n, str(len(v)), f"{v[0]:.5g}", f"{v[-1]:.5g}", f"{min(v):.5g}", f"{max(v):.5g}", render.curve(v, 20))
             for n, v in series.items()
         ]
         render.table(("METRIC", "POINTS", "FIRST", "LAST", "MIN", "MAX", "CURVE"), rows)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import click
 
+from trainmaster import __version__
 from trainmaster.quick_imports import import_msgspec
 
 #: name → (module, what it does). The sentences are checked against the commands by a test.
@@ -27,9 +31,22 @@ COMMANDS = {
     "doctor": ("fetching", "Check this installation and this machine."),
 }
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class ReaderGone(Exception):
+    """Nobody reads our output any more."""
+
 
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one when it is called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Take a broken pipe out of click's hands: it would call it a failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """In the order a job's life has."""
@@ -61,7 +78,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
-@click.version_option(package_name="trainmaster", prog_name="trainmaster")
+@click.version_option(__version__, prog_name="trainmaster")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Managed training on machines you own or rent.
@@ -78,25 +95,59 @@ def cli(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A user's mistake is one sentence and a hint, never a traceback."""
+    _have_streams()
+    status = _run(list(sys.argv[1:] if arguments is None else arguments))
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody takes what is still buffered; Python would complain at exit
+    sys.exit(status)
+
+
+def _have_streams() -> None:
+    """Output has somewhere to go, whatever we were started with: closed streams, a terminal that knows only ASCII."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _run(words: list[str]) -> int:
+    """Exit codes: 2, the user can mend it; 130, interrupted; 5, other trouble; the rest is the command's answer."""
     from trainmaster.errors import TrainmasterError, UserError
 
     try:
-        status: Any = cli.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
-        sys.exit(status if isinstance(status, int) else 0)
+        for word in words:
+            if word.encode(errors="replace").decode() != word:
+                raise click.UsageError(f'the argument "{word}" is not UTF-8 text')
+        status: Any = cli.main(args=words, prog_name="trainmaster", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
     except click.exceptions.Exit as ended:
-        sys.exit(ended.exit_code)
+        return ended.exit_code
     except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-    except click.Abort:
-        sys.exit(130)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away; that is not an error
-        sys.exit(0)
+        _tell(error.format_message(), _usage_hint(error))
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except (ReaderGone, BrokenPipeError):
+        return 0  # whoever read our output has seen enough
     except TrainmasterError as error:
-        from trainmaster.cli import render
+        _tell(error.sentence, error.hint)
+        return 2 if isinstance(error, UserError) else 5
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        _tell(f"{error.strerror or error}{where}", "free some space on that disk" if error.errno in _FULL else "")
+        return 5
 
-        render.error(error.sentence, error.hint)
-        sys.exit(2 if isinstance(error, UserError) else 5)
+
+def _tell(sentence: str, hint: str) -> None:
+    from trainmaster.cli import render
+
+    render.error(sentence, hint)
+
+
+def _usage_hint(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{context.command_path} --help says how" if context is not None else "trainmaster --help says how"

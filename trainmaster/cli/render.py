@@ -20,7 +20,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 def has_colours(stream: TextIO) -> bool:
     """Whether this stream shows colours."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def styled(text: str, style: str, stream: TextIO | None = None) -> str:
@@ -29,26 +29,31 @@ def styled(text: str, style: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colours(stream) and style in _STYLES else text
 
 
+def symbol(sign: str, plain: str) -> str:
+    """A sign, or what stands for it where only ASCII can be shown."""
+    return sign if (sys.stdout.encoding or "").lower().startswith("utf") else plain
+
+
 def phase(word: str) -> str:
     """A phase or outcome in its colour."""
     return styled(word, _OUTCOME_STYLES.get(word, "bold"))
 
 
 def line(text: str = "") -> None:
-    """One line of the answer."""
+    """One line of the answer; a stranger's text in it must be made printable first."""
     print(printable(text, keep_styles=True))
 
 
 def note(text: str, style: str = "dim") -> None:
     """One line beside the answer."""
-    print(styled(printable(text), style, sys.stderr), file=sys.stderr, flush=True)
+    print(styled(_beside(text, 0), style, sys.stderr), file=sys.stderr, flush=True)
 
 
 def error(sentence: str, hint: str) -> None:
     """What went wrong and what to do."""
-    print(f"{styled('error:', 'red', sys.stderr)} {printable(sentence)}", file=sys.stderr)
+    print(f"{styled('error:', 'red', sys.stderr)} {_beside(sentence, 7)}", file=sys.stderr)
     if hint:
-        print(f"{styled('hint:', 'dim', sys.stderr)}  {printable(hint)}", file=sys.stderr)
+        print(f"{styled('hint:', 'dim', sys.stderr)}  {_beside(hint, 7)}", file=sys.stderr)
 
 
 def json(value: object) -> None:
@@ -80,19 +85,15 @@ def progress(what: str, done: int, total: int) -> None:
     print(f"\r{what:<10} {bar:<30} {share:4.0%} of {size(total)}", end=end, file=sys.stderr, flush=True)
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int = -1) -> None:
-    """A table that fits the terminal; the column `stretch` gives way when there is too little room."""
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table that fits the terminal."""
     if not rows:
         return
     cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(_width(row[i]) for row in [list(heads), *cells]) for i in range(len(heads))]
-    room = shutil.get_terminal_size((100, 24)).columns
-    over = sum(widths) + 2 * (len(widths) - 1) - room
-    if over > 0:
-        widths[stretch] = max(8, widths[stretch] - over)
-    print(styled("  ".join(_fit(head, width) for head, width in zip(heads, widths, strict=True)).rstrip(), "dim"))
+    widths = _fitted_widths([max(_width(row[i]) for row in [list(heads), *cells]) for i in range(len(heads))])
+    print(styled("  ".join(_fit(head, width) for head, width in zip(heads, widths, strict=False)).rstrip(), "dim"))
     for row in cells:
-        fitted = [_fit(cell, width) for cell, width in zip(row, widths, strict=True)]
+        fitted = [_fit(cell, width) for cell, width in zip(row, widths, strict=False)]
         coloured = [
             phase(text.strip()) + " " * (len(text) - len(text.strip())) if text.strip() in _OUTCOME_STYLES else text
             for text in fitted
@@ -100,9 +101,29 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: int =
         print("  ".join(coloured).rstrip())
 
 
+def _fitted_widths(widths: list[int]) -> list[int]:
+    """Where there is too little room the last column gives way, then goes; then the first one gives way."""
+    over = sum(widths) + 2 * (len(widths) - 1) - _columns()
+    if over <= 0:
+        return widths
+    if widths[-1] - over >= 8:
+        return [*widths[:-1], widths[-1] - over]
+    over -= widths[-1] + 2
+    return [max(8, widths[0] - max(0, over)), *widths[1:-1]]
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def _beside(text: str, indent: int) -> str:
+    """On a terminal broken at spaces; elsewhere one line, to be searched for."""
+    return wrapped(text, indent) if sys.stderr.isatty() or "COLUMNS" in os.environ else printable(text)
+
+
 def wrapped(text: str, indent: int) -> str:
     """Text broken at spaces to fit the terminal, continued below its beginning; the first line is indented by the caller."""
-    room = max(20, shutil.get_terminal_size((100, 24)).columns - indent)
+    room = max(20, _columns() - indent)
     rows: list[str] = [""]
     for word in printable(text).split(" "):
         if rows[-1] and _width(rows[-1]) + 1 + _width(word) > room:
@@ -111,12 +132,12 @@ def wrapped(text: str, indent: int) -> str:
     return ("\n" + " " * indent).join(rows)
 
 
-def pairs(rows: Sequence[tuple[str, str]]) -> None:
-    """Names and values below each other."""
+def pairs(rows: Sequence[tuple[str, str]], *, important: Sequence[str] = ()) -> None:
+    """Names and values below each other; outcomes in their colour, what is important in bold."""
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        shown = value if "\x1b" in value else wrapped(value, width + 2)
-        print(f"{styled(name.ljust(width), 'dim')}  {shown}")
+        style = _OUTCOME_STYLES.get(value, "bold" if name in important else "")
+        print(f"{styled(name.ljust(width), 'dim')}  {styled(wrapped(value, width + 2), style)}")
 
 
 def age(seconds: float) -> str:
@@ -132,9 +153,14 @@ def age(seconds: float) -> str:
     return f"{whole}s"
 
 
-def size(count: int) -> str:
+def count(number: int, thing: str) -> str:
+    """So many things."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def size(size_bytes: int) -> str:
     """A number of bytes."""
-    value = float(count)
+    value = float(size_bytes)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
@@ -174,6 +200,7 @@ def _width(text: str) -> int:
 
 def _fit(text: str, width: int) -> str:
     """Cut or pad to exactly `width` columns."""
+    text = text[: 4 * width + 4]  # each character has at least a quarter of a column, in any script that reads well
     if _width(text) > width:
         while text and _width(text) > width - 1:
             text = text[:-1]

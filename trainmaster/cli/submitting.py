@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from trainmaster.errors import InvalidSpec
 from trainmaster.spec.job_spec import JobSpec
 
 _JOB_FILES = {".yaml", ".yml", ".json"}
+_JOB_FILE_BYTES_MAX = 4 << 20
 _Command = Callable[..., Any]
 
 
@@ -76,6 +79,8 @@ def submit_command(what: str, arguments: tuple[str, ...], as_json: bool, **flags
 
 
 async def _run(spec: JobSpec, folder: Path, *, detach: bool, as_json: bool) -> int:
+    # Until the job is accepted, Ctrl-C ends the command at once, and nothing is left; asyncio would finish packing first.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     async with opened() as embedded:
         submission = await embedded.submit(spec, folder, os.environ, render.progress)
         _tell(submission)
@@ -93,17 +98,21 @@ async def _follow(embedded: Embedded, submission: Submission, *, as_json: bool) 
     from trainmaster.cli.following import Follower, drive_and_follow
 
     follower = Follower(embedded, submission.job.id, sys.stderr if as_json else sys.stdout)
-    over = await drive_and_follow(embedded, follower)
-    job = await embedded.service.get(submission.job.id)
-    if not over:
+    try:
+        over = await drive_and_follow(embedded, follower)
+    except BrokenPipeError:
         await embedded.ensure_driven()
-        render.note(
-            f"detached; {job.id} goes on. Come back: trainmaster logs -f {job.id}   Stop it: trainmaster stop {job.id}", "bold"
-        )
-        return 130
+        raise
+    job = await embedded.service.get(submission.job.id)
     if as_json:
         render.json(job)
-    else:
+    if not over:
+        await embedded.ensure_driven()
+        render.note(f"detached; {job.id} goes on", "bold")
+        render.note(f"come back: trainmaster logs -f {job.id}")
+        render.note(f"stop it:   trainmaster stop {job.id}")
+        return 130
+    if not as_json:
         from trainmaster.cli.looking import tell_end
 
         tell_end(job)
@@ -115,12 +124,9 @@ def read_job(what: str, arguments: tuple[str, ...], flags: dict[str, Any]) -> tu
     from trainmaster.spec.parse import spec_from_mapping, with_overrides
 
     path = Path(what)
-    if not path.exists():
-        raise InvalidSpec("", f"{what} does not exist", hint=_nearby(path))
-    if path.is_dir():
-        raise InvalidSpec(
-            "", f"{what} is a folder", hint=f"name a script or a job file in it: trainmaster run {what.rstrip('/')}/train.py"
-        )
+    _refuse_no_file(path, what)
+    if flags["source_dir"] and not os.path.isdir(flags["source_dir"]):
+        raise InvalidSpec("--source-dir", f"{flags['source_dir']} is not a folder", hint="name the folder your code lies in")
     if path.suffix in _JOB_FILES:
         mapping, folder = _from_file(path, arguments)
     else:
@@ -129,22 +135,36 @@ def read_job(what: str, arguments: tuple[str, ...], flags: dict[str, Any]) -> tu
         folder = Path(flags["source_dir"]).absolute()
     mapping = with_overrides(mapping, _overrides(flags))
     mapping["source_dir"] = str(folder)
-    spec = spec_from_mapping(mapping)
-    if not folder.is_dir():
-        raise InvalidSpec("source_dir", f"{folder} is not a folder")
-    _look_at_script(spec, folder)
-    return spec, folder
+    return spec_from_mapping(mapping), folder
+
+
+def _refuse_no_file(path: Path, what: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InvalidSpec("", f"{what} does not exist", hint=_nearby(path)) from error
+    except OSError as error:
+        raise InvalidSpec("", f"{what} cannot be opened: {error.strerror}", hint="check the path") from error
+    if stat.S_ISDIR(mode):
+        hint = f"name a script or a job file in it: trainmaster run {what.rstrip('/')}/train.py"
+        raise InvalidSpec("", f"{what} is a folder", hint=hint)
+    if not stat.S_ISREG(mode):
+        raise InvalidSpec("", f"{what} is not a file", hint="name a script or a job file")
 
 
 def _from_file(path: Path, arguments: tuple[str, ...]) -> tuple[dict[str, object], Path]:
     from trainmaster.spec.parse import load_mapping_json, load_mapping_yaml
 
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, "rb") as file:
+            read = file.read(_JOB_FILE_BYTES_MAX + 1)
+        if len(read) > _JOB_FILE_BYTES_MAX:
+            raise InvalidSpec(str(path), "is larger than 4 MiB", hint="a job file holds a few lines; data belongs beside it")
+        text = read.decode()
     except UnicodeDecodeError as error:
         raise InvalidSpec(str(path), "is not UTF-8 text", hint="save it as UTF-8") from error
     except OSError as error:
-        raise InvalidSpec(str(path), f"cannot be read: {error.strerror}") from error
+        raise InvalidSpec(str(path), f"cannot be read: {error.strerror}", hint="make it readable") from error
     load = load_mapping_json if path.suffix == ".json" else load_mapping_yaml
     mapping = load(text, str(path))
     if arguments:
@@ -165,6 +185,8 @@ def _from_script(path: Path, arguments: tuple[str, ...], source_dir: str | None)
     script = path.absolute()
     folder = Path(source_dir).absolute() if source_dir else Path.cwd()
     if not script.is_relative_to(folder):
+        if source_dir:
+            raise InvalidSpec("--source-dir", f"{path} does not lie in {folder}", hint="name a folder that holds the script")
         folder = script.parent
     return {"entry_point": script.relative_to(folder).as_posix(), "arguments": list(arguments)}, folder
 
@@ -209,27 +231,13 @@ def _value(text: str) -> object:
     return value if isinstance(value, int | float | bool) else text
 
 
-def _look_at_script(spec: JobSpec, folder: Path) -> None:
-    """Find out now what would fail in a minute."""
-    if spec.entry_point is None:
-        return
-    script = folder / spec.entry_point
-    if not script.is_file():
-        raise InvalidSpec("entry_point", f"{spec.entry_point} is not in {folder}", hint=_nearby(script))
-    if script.suffix == ".py":
-        try:
-            with open(script, "rb") as file:
-                is_text = b"\0" not in file.read(65536)
-        except OSError as error:
-            raise InvalidSpec("entry_point", f"{spec.entry_point} cannot be read: {error.strerror}") from error
-        if not is_text:
-            raise InvalidSpec("entry_point", f"{spec.entry_point} is not a Python script: it has binary data in it")
-
-
 def _nearby(path: Path) -> str:
     from difflib import get_close_matches
 
-    names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        names = []
     near = get_close_matches(path.name, names, n=1)
     return f"did you mean {path.parent / near[0]}?" if near else "check the path"
 
@@ -246,7 +254,7 @@ def _tell(submission: Submission) -> None:
         render.note(f"{job.id}: runs in {job.code.folder} itself; there is no snapshot of the code", "yellow")
         return
     commit = f", commit {job.code.commit[:9]}{' + changes' if job.code.dirty else ''}" if job.code.commit else ""
-    render.note(f"{job.id}: {job.code.files} files, {render.size(job.code.size_bytes)} packed{commit}")
+    render.note(f"{job.id}: {render.count(job.code.files, 'file')}, {render.size(job.code.size_bytes)} packed{commit}")
 
 
 def _detached(submission: Submission, *, as_json: bool) -> None:

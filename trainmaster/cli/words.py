@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from trainmaster.cli import render
 from trainmaster.embedded import Embedded, opened
-from trainmaster.errors import InvalidSpec
+from trainmaster.errors import DatabaseUnavailable, InvalidSpec
 
 T = TypeVar("T")
 
@@ -20,7 +21,11 @@ def with_embedded(work: Callable[[Embedded], Awaitable[T]]) -> T:
     async def inside() -> T:
         async with opened() as embedded:
             result = await work(embedded)
-            await embedded.ensure_driven()
+            try:
+                await embedded.ensure_driven()
+            except DatabaseUnavailable as error:
+                # The answer is given; the next command will see to the jobs.
+                render.note(f"unfinished jobs are not looked after for now: {error.sentence}", "yellow")
             return result
 
     return run(inside())

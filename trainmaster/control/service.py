@@ -15,7 +15,7 @@ from trainmaster.core.story import StoryLine
 from trainmaster.errors import InvalidSpec, Refused, RevisionConflict, UnknownJob
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import JobSpec
-from trainmaster.spec.support import unsupported
+from trainmaster.spec.support import unknown_provider, unsupported
 
 
 class Service:
@@ -26,10 +26,9 @@ class Service:
 
     async def refuse_impossible(self, spec: JobSpec) -> None:
         """Say no before anything is stored: what no machine here can ever do does not become a job."""
-        provider = self._ports.providers.get(spec.provider)
-        if provider is None:
-            known = ", ".join(sorted(self._ports.providers))
-            raise InvalidSpec("provider", f'found "{spec.provider}", wanted one of: {known}')
+        for path, sentence in unknown_provider(spec, frozenset(self._ports.providers)):
+            raise InvalidSpec(path, sentence)
+        provider = self._ports.providers[spec.provider]
         lacking = unsupported(spec, provider.features)
         if lacking:
             path, _ = lacking[0]
@@ -84,7 +83,7 @@ class Service:
 
     async def resolve(self, text: str) -> JobId:
         """The one job meant by an id, a unique prefix, a name, or ``last``."""
-        found = await self._ports.database.resolve(text)
+        found = await self._ports.database.resolve(text) if text else []
         if len(found) == 1:
             return found[0]
         if found:

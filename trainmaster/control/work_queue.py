@@ -34,6 +34,7 @@ class WorkQueue:
         self._mark = -1
         self._place_at: datetime | None = None
         self._sweep_at = ports.clock.now()
+        self._looked_at: datetime | None = None
 
     async def drive(self, is_over: Callable[[], Awaitable[bool]]) -> None:
         """Work until `is_over`, asked after each round."""
@@ -51,6 +52,10 @@ class WorkQueue:
         ports = self._ports
         now = ports.clock.now()
         try:
+            if self._looked_at is None or now < self._looked_at:
+                # Who begins looks at everything; so does who sees the clock go back: the wakes that were set would come too late.
+                await ports.database.wake_all(now)
+            self._looked_at = now
             mark = await ports.database.change_mark()
             if mark != self._mark or (self._place_at is not None and now >= self._place_at):
                 self._place_at = await place_waiting(ports)

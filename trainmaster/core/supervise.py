@@ -76,6 +76,8 @@ class Exited(Struct, frozen=True, kw_only=True):
 
     code: int | None
     signal: str | None
+    #: it had started others (it was a shell), and those outlived it and ended by themselves
+    heirs_ended_by_themselves: bool = False
 
 
 class StopWanted(Struct, frozen=True, kw_only=True):
@@ -212,7 +214,8 @@ def _start(run: Run, now: datetime) -> _Step:
 
 
 def _exited(run: Run, event: Exited) -> _Step:
-    by_itself = event.signal is None and (event.code == 0 or run.stop_seen is not None)
+    was_told = run.stop_seen is not None
+    by_itself = (event.signal is None and (event.code == 0 or was_told)) or (was_told and event.heirs_ended_by_themselves)
     # Whatever the script left running dies with it: nobody would ever wait for it.
     clean = SignalTree("SIGKILL")
     if run.stop_seen is StopSeen.CLOSED:

@@ -71,6 +71,10 @@ class Database(Protocol):
         """Look at this job at `at` or sooner. Repeatable; nothing for an unknown id."""
         ...
 
+    async def wake_all(self, at: datetime) -> None:
+        """Look at every job that has a wake at `at` or sooner. Repeatable."""
+        ...
+
     async def lease_due(self, owner: str, now: datetime, until: datetime, limit: int) -> list[JobId]:
         """Take the work leases of up to `limit` jobs that are due and whose lease is free or expired; the longest due first."""
         ...

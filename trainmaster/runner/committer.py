@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _COPIES_AT_ONCE = 4
 _RETRY_S = 2.0
+#: times the settling time, before a folder that never lies still is a warning
+_PATIENCE = 30
 
 
 class CommitterSettings(Struct, frozen=True, kw_only=True):
@@ -64,6 +66,7 @@ class Committer:
         self._seq = 0
         self._seen: Fingerprint = {}
         self._seen_s = host.elapsed_s()
+        self._busy_since_s: float | None = None
         #: the newest state that was seen lying still, with no writer, while the job lived
         self._still: Fingerprint | None = None
         self._still_at = now()
@@ -71,7 +74,7 @@ class Committer:
         self._committed_s = -1e9
         self._stored: dict[str, tuple[Seen, ManifestFile]] = {}
         self._not_before_s = 0.0
-        self._waits_for_store = False
+        self._refusal: Exception | None = None
         self.newest: CheckpointRef | None = None
         self.trouble = ""
         self._stop = threading.Event()
@@ -93,12 +96,14 @@ class Committer:
         elif print_ != self._still:
             self.trouble = "the script died while its checkpoint folder was changing; what lay there is not committed"
             return
+        # A full store is worth waiting for when the script ended well; after a crash the next attempt goes on from what there is.
+        hopeless = (OSError, StoreRejected) if trusted else (OSError, StoreRejected, StoreFull)
         tries = 5
         while tries and not is_closed():
             if self._may_commit():
                 if self._commit(print_):
                     return
-                tries -= not self._waits_for_store
+                tries -= self._refusal is None or isinstance(self._refusal, hopeless)
             threading.Event().wait(_RETRY_S / 4)
 
     def _watch(self) -> None:
@@ -111,22 +116,38 @@ class Committer:
         now_s = host.elapsed_s()
         print_ = checkpoint_folder.fingerprint(self._settings.folder)
         if print_ != self._seen:
+            newest = checkpoint_folder.changed(self._seen, print_)[-1:]
             self._seen, self._seen_s = print_, now_s
+            self._complain(now_s, f"{', '.join(newest) or 'the checkpoint folder'} keeps changing")
             return
-        if print_ == self._committed or not checkpoint_folder.has_work(print_) or now_s - self._seen_s < rules.settle:
+        if print_ == self._committed or not checkpoint_folder.has_work(print_):
+            self._busy_since_s = None
+            return
+        if now_s - self._seen_s < rules.settle:
             return
         if print_ != self._still:
-            if host.open_for_writing(self._job_pids(), self._settings.folder):
+            writing = host.open_for_writing(self._job_pids(), self._settings.folder)
+            if writing:
                 self._seen_s = now_s  # somebody is in the middle of it, however slowly
+                self._complain(now_s, f"{os.path.basename(writing)} is still open for writing")
                 return
             self._still, self._still_at = print_, self._now()
+            self._busy_since_s = None
         if now_s < self._not_before_s or now_s - self._committed_s < rules.interval or not self._may_commit():
             return
         self._commit(print_)
 
+    def _complain(self, now_s: float, why: str) -> None:
+        """A folder that never lies still is never committed; its owner must learn that before a crash teaches it."""
+        if self._busy_since_s is None:
+            self._busy_since_s = now_s
+        busy_s = now_s - self._busy_since_s
+        if busy_s > _PATIENCE * self._settings.rules.settle:
+            self.trouble = f"no checkpoint could be committed for {busy_s:.0f} s: {why}"
+
     def _commit(self, print_: Fingerprint) -> bool:
         """Copy, check, mark. False: not this time, and nothing of it can be seen."""
-        self._waits_for_store = False
+        self._refusal = None
         self._seq += 1
         name = layout.checkpoint_id(self._settings.attempt, self._seq)
         try:
@@ -138,7 +159,7 @@ class Committer:
         except (StoreError, OSError) as error:
             said = error.sentence if isinstance(error, StoreError) else str(error)
             self.trouble = f"checkpoint not committed: {said}"
-            self._waits_for_store = isinstance(error, StoreError) and not isinstance(error, StoreRejected)
+            self._refusal = error
             self._not_before_s = host.elapsed_s() + _RETRY_S
             if isinstance(error, StoreFull | OSError):
                 self._forget(name)
@@ -214,6 +235,7 @@ class Committer:
         target = self._settings.folder / file.path
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.link:
+            target.unlink(missing_ok=True)  # a restore that was cut short may have made it already
             os.symlink(file.link, target)
             return
         key = layout.checkpoint_file(self._settings.job_id, file.stored_in, file.path)

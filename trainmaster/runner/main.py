@@ -38,6 +38,7 @@ from trainmaster.spec import layout
 _T = TypeVar("_T")
 _TICK_S = 0.25
 _DRAIN_S = 10.0
+_KILL_ROUNDS = 50
 
 
 class RunnerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -160,6 +161,8 @@ class Runner:
             except (StoreUnavailable, StoreFull) as error:
                 _say(f"the claim waits for the store: {error.sentence}")
                 threading.Event().wait(1.0)
+                if not self._events.empty():
+                    return False  # told to end before there was anything to end
         self.timeline = replace(self.timeline, claimed_at=self.now())
         return True
 
@@ -220,7 +223,8 @@ class Runner:
     def _exited(self, ended: Ended) -> None:
         self.ended = ended
         self.timeline = replace(self.timeline, exited_at=self.now())
-        self._events.put(core.Exited(code=ended.code, signal=ended.signal))
+        heirs = ended.heirs_ended_by_themselves
+        self._events.put(core.Exited(code=ended.code, signal=ended.signal, heirs_ended_by_themselves=heirs))
 
     def _upload(self) -> RunEvent:
         """The last commit, then everything that is left, until it is there or the attempt is closed."""
@@ -253,7 +257,12 @@ class Runner:
 
     def _quit(self) -> None:
         self.process.signal("SIGKILL")
-        (self.folder / "clean").touch()
+        for _ in range(_KILL_ROUNDS):
+            if not self.process.pids():
+                (self.folder / "clean").touch()
+                return
+            threading.Event().wait(0.02)
+            self.process.signal("SIGKILL")
 
     def _report(self) -> ExitReport:
         trace = traces.last_traceback(self.shipper.tail)
@@ -337,7 +346,8 @@ def main() -> None:
     host.adopt_orphans()
     file = msgspec.json.decode((folder / "launch.json").read_bytes(), type=RunnerFile)
     (folder / "spool").mkdir(exist_ok=True)
-    Runner(folder, file, open_store(file.request.store_url, options=file.store_options, create=False)).work()
+    store = _retrying(lambda: open_store(file.request.store_url, options=file.store_options, create=False))
+    Runner(folder, file, store).work()
     sys.stdout.flush()
     os._exit(0)  # threads that wait for a store must not keep a finished runner alive
 

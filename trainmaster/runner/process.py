@@ -8,10 +8,15 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trainmaster.adapters import host
+
+if TYPE_CHECKING:
+    import resource
 
 #: Every process of an attempt carries this; it is how leftovers are found when the runner is gone.
 MARK = "TM_ALLOCATION"
@@ -24,6 +29,8 @@ class Ended(Struct, frozen=True, kw_only=True):
     signal: str | None
     max_rss_bytes: int
     cpu_s: float
+    #: what it had started outlived it, and ended by itself
+    heirs_ended_by_themselves: bool = False
 
 
 class JobProcess:
@@ -33,6 +40,8 @@ class JobProcess:
         self._name = name
         self._cgroup = cgroup
         self._pid = 0
+        self._is_reaped = False
+        self._is_told_to_end = False
 
     def start(
         self, command: Sequence[str], environ: Mapping[str, str], folder: Path, output: int, on_exit: Callable[[Ended], None]
@@ -64,33 +73,49 @@ class JobProcess:
         return host.descendants(os.getpid())
 
     def signal(self, name: str) -> None:
-        """To every process of the job: the group first, then whoever left it."""
+        """To every process of the job, once: the group, and whoever left it. A script's handler must not be called twice."""
         number = signal.Signals[name]
-        if self._pid:
-            host.kill_group(self._pid, number)
+        self._is_told_to_end = True
+        pids = self.pids()
         if number is signal.SIGKILL and self._cgroup is not None:
             host.end_cgroup(self._cgroup)
-        host.kill_all(self.pids(), number)
+        if self._pid and not (self._is_reaped and host.IS_LINUX):  # once it is reaped, its number may be somebody else's
+            host.kill_group(self._pid, number)
+            pids = [pid for pid in pids if not host.is_in_group(pid, self._pid)]
+        host.kill_all(pids, number)
 
     def _reap(self, on_exit: Callable[[Ended], None]) -> None:
-        """Wait for the process, and for every orphan that became our child."""
+        """Wait for the process, and for every orphan that became our child.
+
+        Told to end, the job is over with its last process: a shell dies of SIGTERM at once, while what it started still saves.
+        """
+        ended: Ended | None = None
+        heirs: list[int] = []
         while True:
             try:
                 pid, status, usage = os.wait4(-1, 0)
             except ChildProcessError:
-                return
-            if pid != self._pid:
-                continue
-            code = os.waitstatus_to_exitcode(status)
-            unit = 1024 if host.IS_LINUX else 1
-            on_exit(
-                Ended(
-                    code=code if code >= 0 else None,
-                    signal=_signal_name(-code) if code < 0 else None,
-                    max_rss_bytes=usage.ru_maxrss * unit,
-                    cpu_s=usage.ru_utime + usage.ru_stime,
-                )
-            )
+                break
+            if pid == self._pid:
+                self._is_reaped = True
+                ended = _ended(os.waitstatus_to_exitcode(status), usage)
+                if not self._is_told_to_end:
+                    on_exit(ended)
+                    ended = None
+            elif ended is not None:
+                heirs.append(os.waitstatus_to_exitcode(status))
+        if ended is not None:
+            on_exit(replace(ended, heirs_ended_by_themselves=bool(heirs) and min(heirs) >= 0))
+
+
+def _ended(code: int, usage: resource.struct_rusage) -> Ended:
+    unit = 1024 if host.IS_LINUX else 1
+    return Ended(
+        code=code if code >= 0 else None,
+        signal=_signal_name(-code) if code < 0 else None,
+        max_rss_bytes=usage.ru_maxrss * unit,
+        cpu_s=usage.ru_utime + usage.ru_stime,
+    )
 
 
 def _signal_name(number: int) -> str:

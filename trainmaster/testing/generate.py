@@ -1,6 +1,8 @@
 """Which committed files are made from code, and are they current?
 
-``python -m trainmaster.testing.generate`` writes them; with ``--check`` it writes nothing and exits 1 when one is stale.
+``python -m trainmaster.testing.generate`` writes them; with ``--check`` it writes nothing and exits 1 when one is stale. Some pages
+are made whole; in others only what stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is made, the rest is written by
+hand.
 """
 
 from __future__ import annotations
@@ -8,14 +10,18 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import click
 import msgspec
 from msgspec import inspect as shapes
 
-from trainmaster.spec import job_spec
+from trainmaster import config, errors
+from trainmaster.cli.main import COMMANDS, cli
+from trainmaster.spec import job_spec, layout, script_contract
 from trainmaster.spec.explain import wanted_words
 from trainmaster.spec.schema import job_schema
 
@@ -26,23 +32,116 @@ Comments = Mapping[str, Mapping[str, str]]
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
     """Write every generated file, or with ``--check`` say which is stale."""
-    stale = [path for path, content in generated_files().items() if _read(root / path) != content]
-    for path in stale:
+    stale = {path: content for path, content in generated_files(root).items() if _read(root / path) != content}
+    for path, content in stale.items():
         sys.stdout.write(
             f"{path} is stale; run: python -m trainmaster.testing.generate\n" if "--check" in arguments else f"{path}\n"
         )
         if "--check" not in arguments:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(generated_files()[path], encoding="utf-8")
+            (root / path).write_text(content, encoding="utf-8")
     return 1 if stale and "--check" in arguments else 0
 
 
-def generated_files() -> dict[str, str]:
+def generated_files(root: Path = ROOT) -> dict[str, str]:
     """Path in the repository and content of every generated file."""
-    return {
+    whole = {
         "docs/reference/job.schema.json": json.dumps(job_schema(), indent=2, ensure_ascii=False) + "\n",
         "docs/reference/job-spec.md": job_spec_page(inspect.getsource(job_spec)),
+        "docs/reference/commands.md": commands_page(),
     }
+    parts = {
+        "docs/reference/settings.md": {"settings": settings_table(inspect.getsource(config))},
+        "docs/reference/script-environment.md": {"sagemaker": sagemaker_table(), "files": config_files_table()},
+        "docs/reference/bucket-layout.md": {"layout": _tree(layout.__doc__)},
+        "docs/reference/errors.md": {"errors": _tree(errors.__doc__)},
+    }
+    return whole | {path: _with_parts(_read(root / path), made) for path, made in parts.items()}
+
+
+def _with_parts(page: str, parts: Mapping[str, str]) -> str:
+    """The page with each part between its marks made anew."""
+    for name, content in parts.items():
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        page = re.sub(f"{begin}.*?{end}", lambda _, made=f"{begin}\n{content}\n{end}": made, page, flags=re.DOTALL)  # type: ignore[misc]
+    return page
+
+
+def commands_page() -> str:
+    """The reference page of the commands: what ``--help`` says."""
+    lines = [
+        "<!-- Made from the commands' own help by `make schema`. Do not edit. -->",
+        "# Commands",
+        "",
+        "This is what `trainmaster COMMAND --help` prints. [Exit codes](exit-codes.md) have a page of their own.",
+        "",
+        *_help("trainmaster", cli),
+    ]
+    context = click.Context(cli, info_name="trainmaster")
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        lines += ["", f"## {name}", "", *_help(f"trainmaster {name}", command)]
+    return "\n".join(lines) + "\n"
+
+
+def _help(name: str, command: click.Command) -> list[str]:
+    context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100, help_option_names=["-h", "--help"])
+    return ["```text", *(line.rstrip() for line in command.get_help(context).splitlines()), "```"]
+
+
+def settings_table(source: str) -> str:
+    """One row for each setting; `source` is the text of config.py. A field without a comment shares the one above it."""
+    comments = field_comments(source)["Config"]
+    rows = ["| setting | variable | default | meaning |", "|---|---|---|---|"]
+    meaning = ""
+    for name in config.Config.__struct_fields__:
+        meaning = comments[name] or meaning
+        default = {None: "", "": ""}.get(_setting_default(name), f"`{_setting_default(name)}`")
+        rows.append(f"| `{name}` | `TRAINMASTER_{name.upper()}` | {default} | {_cell(meaning)} |")
+    return "\n".join(rows)
+
+
+def _setting_default(name: str) -> str | None:
+    fields = {field.name: field for field in msgspec.structs.fields(config.Config)}
+    default = fields[name].default
+    return "~/.trainmaster" if name == "home" else None if default is None else str(default)
+
+
+#: What the tables about the script's surroundings show: a small job, as its script would see it.
+EXAMPLE_SPEC = job_spec.JobSpec(name="mnist", entry_point="train.py", hyperparameters={"learning-rate": 0.1, "epochs": 3})
+EXAMPLE_CONTEXT = script_contract.ScriptContext(
+    job_id="mnist-k7q2m",
+    job_name="mnist",
+    attempt=1,
+    base_dir="$TM_HOME",
+    metrics_file="$TM_HOME/metrics.jsonl",
+    master_port=29500,
+)
+
+
+def sagemaker_table() -> str:
+    """Every variable of the SageMaker family, with the value the example job sees."""
+    found = script_contract.script_environment(EXAMPLE_SPEC, EXAMPLE_CONTEXT)
+    ours = {name: value for name, value in found.items() if name.startswith(("SM_", "SAGEMAKER_", "TRAINING_"))}
+    return "\n".join(["| variable | example |", "|---|---|", *(f"| `{n}` | {_shortened(v)} |" for n, v in sorted(ours.items()))])
+
+
+def config_files_table() -> str:
+    """Every file written before the script starts, with what the example job finds in it."""
+    found = script_contract.config_files(EXAMPLE_SPEC, EXAMPLE_CONTEXT)
+    rows = [f"| `$TM_HOME/{path}` | {_shortened(content.decode())} |" for path, content in sorted(found.items())]
+    return "\n".join(["| file | example |", "|---|---|", *rows])
+
+
+def _shortened(text: str) -> str:
+    return f"`{_cell(text if len(text) <= 90 else text[:80] + '…')}`" if text else "(empty)"
+
+
+def _tree(docstring: str | None) -> str:
+    """What a module's docstring shows below its first paragraph."""
+    _, _, rest = (docstring or "").partition("\n\n")
+    return f"```text\n{rest.strip()}\n```"
 
 
 def job_spec_page(source: str) -> str:

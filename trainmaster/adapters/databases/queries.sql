@@ -28,6 +28,10 @@ WHERE id = :id AND revision = :expected
 -- sooner, never later
 UPDATE jobs SET wake_at = :at WHERE id = :id AND (wake_at IS NULL OR wake_at > :at)
 
+-- name: wake_all
+-- sooner, never later
+UPDATE jobs SET wake_at = :at WHERE wake_at > :at
+
 -- name: due_jobs
 -- jobs to look at now, longest due first
 SELECT id FROM jobs WHERE wake_at <= :now AND (lease_owner IS NULL OR lease_until < :now) ORDER BY wake_at LIMIT :limit

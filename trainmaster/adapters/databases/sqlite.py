@@ -26,6 +26,7 @@ _Value = str | float | int | bytes | None
 _HINTS = {
     "SQLITE_BUSY": "another process writes for long; try again when it is done (fuser names it)",
     "SQLITE_FULL": "free some space on its disk, then try again",
+    "SQLITE_IOERR": "free some space on its disk, then try again; if there is some, the disk may be failing",
     "SQLITE_NOTADB": "move it aside: trainmaster begins a new one, and jobs in the old one are no longer listed",
     "SQLITE_CORRUPT": "move it aside: trainmaster begins a new one, and jobs in the old one are no longer listed",
     "SQLITE_READONLY": "make it and its folder writable, or set TRAINMASTER_HOME to another folder",
@@ -102,6 +103,11 @@ class SqliteDatabase:
         """Look sooner."""
         with self._transaction():
             self._run("wake_job", {"id": job_id, "at": at.timestamp()})
+
+    async def wake_all(self, at: datetime) -> None:
+        """Look sooner at everything."""
+        with self._transaction():
+            self._run("wake_all", {"at": at.timestamp()})
 
     async def lease_due(self, owner: str, now: datetime, until: datetime, limit: int) -> list[JobId]:
         """Take work leases; reads first, so that an idle look writes nothing."""

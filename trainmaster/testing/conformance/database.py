@@ -301,6 +301,17 @@ class DatabaseConformance:
         assert await database.load(job.id) == job, "a wake is no revision"
 
     @in_a_loop
+    async def test_all_are_woken_sooner_never_later_but_not_those_that_rest(self, database: Database) -> None:
+        for name, due in (("early", 10), ("late", 99), ("rests", 5)):
+            await database.add(_job(name), [], at(due))
+        assert await database.lease_due("me", at(5), at(25), 10) == ["rests"]
+        await database.give_back(JobId("rests"), "me", None)
+        for _ in range(2):
+            await database.wake_all(at(20))
+        assert await database.next_wake() == at(10)
+        assert await database.lease_due("me", at(20), at(40), 10) == ["early", "late"]
+
+    @in_a_loop
     async def test_a_commit_sets_the_wake_it_names_and_leaves_it_otherwise(self, database: Database) -> None:
         job = _job("j1")
         await database.add(job, [], at(50))

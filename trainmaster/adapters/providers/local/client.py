@@ -67,7 +67,7 @@ class LocalClient:
         process = _process(place)
         is_locked = _is_locked(place)
         is_clean = (place / "clean").exists()
-        leftovers = () if process is None or is_locked or is_clean else tuple(host.marked_processes(_MARK, name))
+        leftovers = () if process is None or is_locked or is_clean else _processes_of(name, process)
         state = host.process_state(process.pid) if process is not None and is_locked else ""
         return Found(
             process=process,
@@ -87,13 +87,12 @@ class LocalClient:
         for _ in range(_KILL_ROUNDS):
             if process is not None and host.is_same_process(process.pid, process.start):
                 host.kill_all([process.pid], signal.SIGKILL)
-            if process is not None and process.cgroup:
-                host.end_cgroup(Path(process.cgroup))
+            group_is_gone = process is None or not process.cgroup or host.end_cgroup(Path(process.cgroup))
             self._reap()
             clean = (place / "clean").exists() and not _is_locked(place)
-            leftovers = [] if clean else host.marked_processes(_MARK, name)
+            leftovers = () if clean else _processes_of(name, process)
             host.kill_all(leftovers, signal.SIGKILL)
-            if not leftovers and not _is_locked(place):
+            if group_is_gone and not leftovers and not _is_locked(place):
                 shutil.rmtree(place, ignore_errors=True)
                 return True
             _pause()
@@ -132,6 +131,14 @@ def _process(place: Path) -> ProcessFile | None:
         return msgspec.json.decode((place / "process.json").read_bytes(), type=ProcessFile)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _processes_of(name: str, process: ProcessFile | None) -> tuple[int, ...]:
+    """What lives of a job, wherever it went: by its mark, which a process may lose, and by its cgroup, where there is one."""
+    found = set(host.marked_processes(_MARK, name))
+    if process is not None and process.cgroup:
+        found.update(host.cgroup_processes(Path(process.cgroup)))
+    return tuple(sorted(found))
 
 
 def _is_locked(place: Path) -> bool:

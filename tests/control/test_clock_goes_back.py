@@ -1,0 +1,97 @@
+"""A clock that is set back must not put a job to sleep: wakes that were set before would come an hour late."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+
+from trainmaster.adapters.databases.sqlite import SqliteDatabase
+from trainmaster.adapters.object_store import AsyncDoor, open_store
+from trainmaster.control.observe import Ports
+from trainmaster.control.work_queue import WorkQueue
+from trainmaster.core.facts import Seen, Sighting
+from trainmaster.core.job import Phase
+from trainmaster.ports.provider import Capability
+from trainmaster.testing.builders import TIMING, a_job, at
+
+
+class ClockByHand:
+    def __init__(self) -> None:
+        self.time = at(60)
+
+    def now(self) -> datetime:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+class Onlooker:
+    """A machine that is there, and counts how often somebody looks."""
+
+    name = "local"
+    capabilities = frozenset({Capability.CONFIRMS_GONE})
+    features: frozenset[str] = frozenset()
+    looks = 0
+
+    async def inspect(self, name: str) -> Sighting:
+        self.looks += 1
+        return Sighting(seen=Seen.PRESENT, was_launched=True)
+
+    async def wait_change(self, name: str) -> None:
+        await asyncio.sleep(3600)
+
+    async def allocations(self) -> list[str]:
+        return []
+
+
+async def _drive_until(work: WorkQueue, condition) -> None:
+    async with asyncio.timeout(10):
+        await work.drive(lambda: asyncio.sleep(0, condition()))
+
+
+@pytest.mark.parametrize("when", ["before it drives", "while it drives"])
+def test_a_job_is_looked_at_after_the_clock_went_back(tmp_path, when):
+    async def play() -> None:
+        clock, provider = ClockByHand(), Onlooker()
+        database = SqliteDatabase.open(tmp_path / "db")
+        ports = Ports(
+            clock=clock,
+            database=database,
+            store=AsyncDoor(open_store("memory://clock")),
+            store_url="memory://clock",
+            providers={"local": provider},
+            timing=TIMING,
+            heartbeat_s=1,
+            owner="me",
+        )
+        wake_at = at(60) if when == "while it drives" else at(3600)
+        await database.add(a_job(Phase.RUNNING), [], wake_at)
+
+        def looked_at_again() -> bool:
+            if provider.looks and clock.time == at(60):
+                clock.time -= timedelta(hours=1)
+                provider.looks = 0
+            return provider.looks > 0 and (clock.time < at(60) or when == "before it drives")
+
+        await _drive_until(WorkQueue(ports), looked_at_again)
+        await database.close()
+
+    asyncio.run(play())
+
+
+def test_leases_of_the_dead_end_at_once_and_their_jobs_are_due(tmp_path):
+    async def play() -> None:
+        database = SqliteDatabase.open(tmp_path / "db")
+        await database.add(a_job(Phase.RUNNING), [], at(0))
+        assert await database.lease_due("dead", at(10), at(9999), 5) == ["j7"]
+        assert await database.lease_due("me", at(20), at(40), 5) == []
+        await database.end_leases("somebody else", at(20))
+        assert await database.lease_due("me", at(20), at(40), 5) == []
+        await database.end_leases("dead", at(20))
+        assert await database.lease_due("me", at(20), at(40), 5) == ["j7"]
+        await database.close()
+
+    asyncio.run(play())

@@ -1,0 +1,123 @@
+"""Stopping: gracefully, against resistance, in the queue, by a limit, and by a signal to the runner in every phase."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from process.world import COUNT, is_alive
+
+pytestmark = pytest.mark.process
+
+#: On SIGTERM: notes how often it was told, saves a last state slowly, and ends by itself.
+POLITE = """
+import os, signal, sys, time
+folder, told = os.environ["TM_CHECKPOINT_DIR"], []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+print(f"attempt {os.environ['TM_ATTEMPT']} pid {os.getpid()} restored 0", flush=True)
+while not told:
+    time.sleep(0.01)
+until = time.monotonic() + 0.5
+while time.monotonic() < until:
+    time.sleep(0.01)
+open(os.path.join(folder, "state"), "w").write(f"final, told {len(told)} times")
+print("saved", flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+
+#: Ignores SIGTERM, and so do a child in another session and one that was forked twice.
+STUBBORN = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+where = os.path.dirname(os.environ["GATE"])
+def idle(name):
+    open(os.path.join(where, name), "w").write(str(os.getpid()))
+    while True:
+        time.sleep(0.05)
+for name in ("left-session", "forked-twice"):
+    if os.fork() == 0:
+        os.setsid()
+        if name == "forked-twice" and os.fork():
+            os._exit(0)
+        idle(name)
+print(f"attempt {os.environ['TM_ATTEMPT']} pid {os.getpid()} restored 0", flush=True)
+idle("script")
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_stop_lets_the_script_save_and_commits_it(world, code):
+    job = world.submit(world.job_file(POLITE, arguments=[str(code)], retry={"failures": 3}))
+    world.script_pid(job)
+    [record] = world.json("stop", job, "--wait", "--why", "seen enough")
+    assert (record["outcome"], len(record["attempts"])) == ("stopped", 1)
+    assert record["reason"]["sentence"] == "seen enough"
+    assert record["reason"]["evidence"]["exit_code"] == str(code)
+    assert world.committed(job) == "final, told 1 times"
+    assert world.log(job).endswith("saved\n")
+    assert world.cli("wait", job, expect=3)
+
+
+def test_what_ignores_the_stop_is_killed_after_the_grace_with_all_its_family(world):
+    job = world.submit(world.job_file(STUBBORN, limits={"grace": 1.0}))
+    files = [world.folder / name for name in ("script", "left-session", "forked-twice")]
+    world.until("the family lives", lambda: all(f.exists() and f.read_text() for f in files))
+    family = [int(file.read_text()) for file in files]
+    begun = time.monotonic()
+    [record] = world.json("stop", job, "--wait")
+    assert time.monotonic() - begun >= 1.0, "not before the grace is over"
+    assert (record["outcome"], record["reason"]["evidence"]["signal"]) == ("stopped", "SIGKILL")
+    assert not any(map(is_alive, family))
+
+
+def test_a_queued_job_is_stopped_without_an_attempt(world):
+    world.environ["TRAINMASTER_CPUS"] = "1"
+    first = world.submit(world.job_file(COUNT, arguments=["1"], name="first"))
+    second = world.submit(world.job_file(COUNT, arguments=["1"], name="second"))
+    world.until("it waits", lambda: "CPU" in world.record(second).get("waits_for", ""))
+    [record] = world.json("stop", second, "--wait")
+    assert (record["outcome"], record.get("attempts", [])) == ("stopped", [])
+    world.open_gate(1)
+    assert world.wait(first)["outcome"] == "succeeded"
+
+
+def test_the_running_time_is_limited_over_all_attempts(world):
+    job = world.submit(world.job_file(COUNT, arguments=["9"], limits={"run": 1.5, "grace": 1.0}, retry={"failures": 5}))
+    world.open_gate(1)
+    world.until_committed(job, "1")
+    world.kill(world.script_pid(job))
+    record = world.wait(job, expect=3)
+    assert (record["outcome"], record["reason"]["code"]) == ("stopped", "run_limit")
+    ledger = world.json("show", job)["ledger_s"]
+    assert 1.4 <= ledger["kept_compute"] + ledger["lost_compute"] <= 4.0
+    assert len(record["attempts"]) == 2
+    assert record["head"]["id"] == "1-000001"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_runner_ended_in_any_phase_is_an_interruption(world, number):
+    job = world.submit(world.job_file(COUNT, arguments=["2"], retry={"interruptions": 20}))
+    world.open_gate(1)
+    for attempt in range(1, 8):
+        runner = world.runner_pid(job, attempt)
+        time.sleep(0.05 * (attempt - 1))  # not for luck: each attempt is met in a later phase
+        world.kill(runner, number=number)
+        world.until("the attempt is over", lambda n=attempt: len(world.record(job)["attempts"]) > n)
+    world.open_gate(2)
+    record = world.wait(job)
+    assert (record["outcome"], record["interruptions"], record["failures"]) == ("succeeded", 7, 0)
+    assert {a["ending"]["kind"] for a in record["attempts"][:7]} == {"interrupted"}
+    assert world.committed(job) == "2"
+
+
+def test_a_terminated_runner_gives_its_script_the_grace(world):
+    job = world.submit(world.job_file(POLITE, arguments=["0"]))
+    script = world.script_pid(job)
+    world.kill(world.runner_pid(job), number=signal.SIGTERM)
+    world.until_attempt(job, 2)
+    assert not is_alive(script)
+    assert world.committed(job) == "final, told 1 times"
+    attempt = world.record(job)["attempts"][0]
+    assert (attempt["ending"]["reason"]["code"], attempt["charged"]) == ("terminated", "interruptions")
+    world.json("stop", job, "--wait")
