@@ -59,7 +59,7 @@ def _by_commands(scene: Scene, source) -> float:
     """What somebody at a terminal would type. One shell, so that our own bookkeeping is not in the time."""
     home = Home(scene, source, cpus=str(SLOTS))
     loop = (
-        f'ids=""; for i in $(seq {COUNT}); do ids="$ids $("$0" submit trivial.py 2>/dev/null)" || exit 1; done; '
+        f'ids=""; for i in $(seq {COUNT}); do ids="$ids $("$0" submit trivial.py)" || exit 1; done; '
         'for id in $ids; do "$0" wait "$id" || exit 1; done'
     )
     return timed(["/bin/sh", "-c", loop, TRAINMASTER], home.environ, source).wall_s

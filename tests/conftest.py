@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "ci",
     derandomize=True,
-    max_examples=40,
+    max_examples=30,
     stateful_step_count=25,
     deadline=None,
     database=None,

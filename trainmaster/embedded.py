@@ -32,7 +32,7 @@ from trainmaster.control.work_queue import WorkQueue
 from trainmaster.core.facts import Timing
 from trainmaster.core.job import Code, JobId, JobRecord, Outcome
 from trainmaster.core.schedule import Capacity
-from trainmaster.errors import TrainmasterError
+from trainmaster.errors import InvalidConfig, TrainmasterError
 from trainmaster.ports.database import WorkLease
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.ports.provider import Provider
@@ -251,6 +251,7 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
 
     config = config or read_config(os.environ)
     home = config.home_path
+    _refuse_second_store(config)
     database = SqliteDatabase.open(home / "trainmaster.db", busy_s_max=config.database_wait_s)
     try:
         store = _open_store(config)
@@ -319,7 +320,7 @@ async def _look_inside(embedded: Embedded) -> list[tuple[str, str, str]]:
     try:
         key = layout.Key(f"doctor/{secrets.token_hex(8)}")
         works = embedded.store.put_if_absent(key, b"1") and not embedded.store.put_if_absent(key, b"2")
-        embedded.store.delete_prefix(key)
+        embedded.store.delete_prefix(layout.Key("doctor"))
         says = f"{embedded.store.url}; conditional create {'works' if works else 'fails'}"
         found.append(("store", "ok" if works else "wrong", says))
     except TrainmasterError as error:
@@ -379,6 +380,27 @@ def _run_here(coroutine: Coroutine[object, object, T]) -> T:
 def exit_code(job: JobRecord) -> int:
     """What `run` and `wait` answer: 0 succeeded, 1 failed, 3 stopped."""
     return {Outcome.SUCCEEDED: 0, Outcome.FAILED: 1, Outcome.STOPPED: 3, None: 4}[job.outcome]
+
+
+def _refuse_second_store(config: Config) -> None:
+    """One home, one store: jobs of this home are driven by whoever comes next, and must be found where they were put."""
+    if config.store.startswith("memory:"):
+        raise InvalidConfig("store: memory:// is gone when this command ends", hint="use a folder or a bucket")
+    note = config.home_path / "store.url"
+    try:
+        config.home_path.mkdir(parents=True, exist_ok=True)
+        known = note.read_text() if note.exists() else None
+        if known is None:
+            note.write_text(config.store)
+    except OSError as error:
+        raise InvalidConfig(
+            f"{config.home} cannot be used: {error.strerror}", hint="set TRAINMASTER_HOME to a folder of yours"
+        ) from error
+    if known is not None and known != config.store:
+        said = known or "the folder `store` in it"
+        raise InvalidConfig(
+            f"store: {config.home} keeps its jobs in {said}", hint="set TRAINMASTER_HOME to another folder for another store"
+        )
 
 
 def _slots(config: Config) -> Capacity | None:

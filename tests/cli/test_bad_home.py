@@ -37,7 +37,7 @@ def test_bad_settings(strict, name, value, says):
 def test_a_bad_settings_file(world):
     world.home.mkdir()
     for text, says in {
-        b"heartbeat_s: [": ["config.yaml", "line 1"],
+        b"heartbeat_s: [": ["config.yaml", "line"],
         b"hartbeat_s: 3": ["config.yaml", "hartbeat_s is not a setting", "did you mean heartbeat_s?"],
         b"look_s: often": ["config.yaml: look_s", '"often"', "seconds"],
         b"\xff\xfe": ["config.yaml", "not UTF-8"],

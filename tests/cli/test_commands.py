@@ -117,7 +117,7 @@ def test_logs_are_what_was_printed(scene):
 
 def test_why_tells_the_story(scene):
     story = run_cli(scene.world, "why", scene.bad).out
-    assert [word for word in ("submitted", "placed", "started", "failed") if word not in story] == []
+    assert [word for word in ("submitted", "placed", "failed") if word not in story] == []
     assert "rule: asked by a user" in story
     assert "now: waits for 4 CPU" in run_cli(scene.world, "why", scene.queued).out
     assert "now: is running" in run_cli(scene.world, "why", scene.running).out

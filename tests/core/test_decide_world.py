@@ -367,4 +367,4 @@ class World(RuleBasedStateMachine):
 
 
 TestWorld = World.TestCase
-TestWorld.settings = settings(settings.default, max_examples=settings.default.max_examples * 4)
+TestWorld.settings = settings(settings.default, max_examples=settings.default.max_examples * 5)

@@ -24,19 +24,19 @@ ROWS = [
         _report(code=3, failure=" bad data\n"),
         EndingKind.FAILED,
         "exit_code",
-        "The script ended with exit code 3. It said: bad data",
+        "The script ended with exit code 3. It said: bad data.",
     ),
     (
         _report(code=1, traceback="Traceback:\n  File\nValueError: 3\n"),
         EndingKind.FAILED,
         "exit_code",
-        "The script ended with exit code 1. It said: ValueError: 3",
+        "The script ended with exit code 1. It said: ValueError: 3.",
     ),
     (
-        _report(code=1, failure="mine", traceback="theirs"),
+        _report(code=1, failure="mine!", traceback="theirs"),
         EndingKind.FAILED,
         "exit_code",
-        "The script ended with exit code 1. It said: mine",
+        "The script ended with exit code 1. It said: mine.",
     ),
     (_report(signal="SIGSEGV"), EndingKind.FAILED, "signal", "The script was ended by SIGSEGV."),
     (

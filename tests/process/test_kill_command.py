@@ -64,6 +64,7 @@ def test_a_terminated_driver_hands_over(world):
     [driver] = world.drivers()
     world.kill(driver, number=signal.SIGTERM)
     world.until("the driver is gone", lambda: not is_alive(driver))
+    assert world.drivers() == [], "who is told to go starts no other"
     assert is_alive(script)
     world.open_gate(2)
     _same_attempt_to_the_end(world, job, script, last=2)
@@ -105,13 +106,13 @@ def test_drivers_killed_again_and_again_start_nothing_twice(world):
     file = world.job_file(note + COUNT, arguments=["1"])
     rng = random.Random(5)
     jobs, killed = [], 0
-    for _ in range(4):
+    for _ in range(3):
         jobs.append(world.submit(file))
         for command in (("list",), ("show", jobs[0])):
             time.sleep(rng.uniform(0.0, 0.5))  # not for luck: another point each time
             killed += len(world.kill_drivers())
             world.cli(*command)
-    assert killed >= 4
+    assert killed >= 3
     world.open_gate(1)
     time.sleep(rng.uniform(0.0, 0.5))
     world.kill_drivers()

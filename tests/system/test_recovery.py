@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 
 import pytest
@@ -40,9 +41,16 @@ def small_store(world, tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", small], check=True)
     world.store = small / "store"
     world.environ["TRAINMASTER_STORE"] = str(world.store)
+    world.environ["TRAINMASTER_ATTEMPT_LEASE_S"] = "2"
     yield world
     world.close()
     subprocess.run(["umount", small], check=True)
+
+
+def _fill(path) -> None:
+    with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
 
 
 def _state(world, job) -> int | None:
@@ -81,6 +89,23 @@ def test_room_made_later_commits_what_waits(small_store):
     ballast.unlink()
     record = world.wait(job)
     assert (record["outcome"], len(record["attempts"]), _state(world, job)) == ("succeeded", 1, 2)
+
+
+def test_a_disk_so_full_that_nothing_can_be_said_delays_the_end_only(small_store):
+    world = small_store
+    job = world.submit(world.job_file(WEIGHTS, arguments=["1"]))
+    world.script_pid(job)
+    ballast = world.store.parent / "ballast"
+    _fill(ballast)
+    world.open_gate(1)
+    world.until("the script has ended", lambda: not world.processes(job))
+    runner_log = world.home / "machines" / f"{job}-a1" / "runner.log"
+    world.until("the lease lapses", lambda: "commits are suspended" in runner_log.read_text())
+    assert world.record(job)["phase"] == "running"
+    ballast.unlink()
+    record = world.wait(job)
+    assert (record["outcome"], len(record["attempts"]), _state(world, job)) == ("succeeded", 1, 1)
+    assert world.log(job).endswith("step 1\n")
 
 
 def test_without_control_groups_no_orphan_is_left_either(world):

@@ -51,7 +51,7 @@ class Follower:
         self._drain()
         if job.revision != self._revision:
             self._revision = job.revision
-            await self._tell_story()
+            await self._tell_story(is_over=job.is_finished)
             while self._attempt < job.attempt:
                 self._drain()
                 self._attempt += 1
@@ -71,8 +71,10 @@ class Follower:
         while self._cursor is not None and (data := self._cursor.next_chunk()) is not None:
             render.raw(data, self._out)
 
-    async def _tell_story(self) -> None:
+    async def _tell_story(self, *, is_over: bool) -> None:
+        """What happened on the way; the end itself is told by whoever started us."""
         lines = await self._embedded.ports.database.story(self.job_id)
+        lines = lines[:-1] if is_over else lines
         for line in lines[self._lines_told :]:
             if line.event in {"interrupted", "resumes", "failed", "stop_requested", "no_capacity"}:
                 self._drain()

@@ -109,4 +109,6 @@ def _exit_evidence(report: ExitReport) -> dict[str, str]:
 def _said(report: ExitReport) -> str:
     """The script's own words: output/failure first, else the last line of its traceback."""
     words = report.failure.strip() or (report.traceback.strip().splitlines() or [""])[-1]
-    return f" It said: {words[:300]}" if words else ""
+    if not words:
+        return ""
+    return f" It said: {words[:300]}" + ("" if words[-1] in ".!?" else ".")

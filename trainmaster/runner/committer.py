@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _COPIES_AT_ONCE = 4
 _RETRY_S = 2.0
 #: times the settling time, before a folder that never lies still is a warning
-_PATIENCE = 30
+_PATIENCE = 10
 
 
 class CommitterSettings(Struct, frozen=True, kw_only=True):

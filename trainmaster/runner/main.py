@@ -37,6 +37,7 @@ from trainmaster.spec import layout
 
 _T = TypeVar("_T")
 _TICK_S = 0.25
+_OWN_WORDS_MAX = 256 << 10
 _DRAIN_S = 10.0
 _KILL_ROUNDS = 50
 
@@ -253,6 +254,9 @@ class Runner:
 
     def _write_exit(self) -> None:
         value = msgspec.json.encode(self._report())
+        own_words = _own_words(self.folder)
+        if own_words:
+            _retrying(lambda: self.store.put(layout.runner_log(self.request.job_id, self.request.attempt), own_words))
         _retrying(lambda: self.store.put(layout.exit_record(self.request.job_id, self.request.attempt), value))
 
     def _quit(self) -> None:
@@ -362,6 +366,14 @@ def _retrying(call: Callable[[], _T]) -> _T:
             _say(f"waiting for the store: {error.sentence}")
             threading.Event().wait(pause_s)
             pause_s = min(5.0, pause_s * 2)
+
+
+def _own_words(folder: Path) -> bytes:
+    """The end of what this runner said about itself; most say nothing."""
+    try:
+        return (folder / "runner.log").read_bytes()[-_OWN_WORDS_MAX:]
+    except OSError:
+        return b""
 
 
 def _say(text: str) -> None:

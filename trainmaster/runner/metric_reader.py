@@ -21,6 +21,7 @@ _BLOCK = 1 << 20
 _LINE_MAX = 64 << 10
 _BATCH_BYTES_MAX = 8 << 20
 _STEPS_KEPT = 100_000
+_SAME_TICK_S = 1e-5
 
 
 class MetricReader:
@@ -105,8 +106,18 @@ class MetricReader:
         return ""
 
     def step_at(self, moment_s: float) -> int | None:
-        """The newest step reported at or before a moment: what a file written then belongs to. None when nobody can tell."""
-        return next((step for at_s, step in reversed(self._steps) if at_s <= moment_s), None)
+        """The step that a file written at a moment belongs to: the newest reported before it. None when nobody can tell.
+
+        Clocks of files tick every few milliseconds. Of several steps reported in the tick in which the file was written, the first is
+        taken: a step too low repeats a little work, a step too high would skip some.
+        """
+        found: int | None = None
+        for at_s, step in reversed(self._steps):
+            if at_s < moment_s - _SAME_TICK_S:
+                return step if found is None else found
+            if at_s <= moment_s + _SAME_TICK_S:
+                found = step
+        return found
 
     def _take_lines(self, block: bytes) -> None:
         *lines, self._rest = (self._rest + block).split(b"\n")

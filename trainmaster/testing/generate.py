@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,10 +19,12 @@ import msgspec
 from msgspec import inspect as shapes
 
 from trainmaster import config, errors
+from trainmaster.adapters.providers.local.translate import FEATURES
 from trainmaster.cli.main import COMMANDS, cli
 from trainmaster.spec import job_spec, layout, script_contract
 from trainmaster.spec.explain import wanted_words
 from trainmaster.spec.schema import job_schema
+from trainmaster.spec.support import NEEDS
 
 ROOT = Path(__file__).resolve().parents[2]
 #: class name → field name (or "" for the class itself) → what its comment says
@@ -62,8 +63,9 @@ def generated_files(root: Path = ROOT) -> dict[str, str]:
 def _with_parts(page: str, parts: Mapping[str, str]) -> str:
     """The page with each part between its marks made anew."""
     for name, content in parts.items():
-        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        page = re.sub(f"{begin}.*?{end}", lambda _, made=f"{begin}\n{content}\n{end}": made, page, flags=re.DOTALL)  # type: ignore[misc]
+        before, begin, rest = page.partition(f"<!-- begin {name} -->")
+        _, end, after = rest.partition(f"<!-- end {name} -->")
+        page = f"{before}{begin}\n{content}\n{end}{after}" if end else page
     return page
 
 
@@ -95,17 +97,12 @@ def settings_table(source: str) -> str:
     comments = field_comments(source)["Config"]
     rows = ["| setting | variable | default | meaning |", "|---|---|---|---|"]
     meaning = ""
-    for name in config.Config.__struct_fields__:
-        meaning = comments[name] or meaning
-        default = {None: "", "": ""}.get(_setting_default(name), f"`{_setting_default(name)}`")
-        rows.append(f"| `{name}` | `TRAINMASTER_{name.upper()}` | {default} | {_cell(meaning)} |")
+    for field in msgspec.structs.fields(config.Config):
+        meaning = comments[field.name] or meaning
+        default = "~/.trainmaster" if field.name == "home" else field.default
+        shown = "" if default in {None, ""} else f"`{default}`"
+        rows.append(f"| `{field.name}` | `TRAINMASTER_{field.name.upper()}` | {shown} | {_cell(meaning)} |")
     return "\n".join(rows)
-
-
-def _setting_default(name: str) -> str | None:
-    fields = {field.name: field for field in msgspec.structs.fields(config.Config)}
-    default = fields[name].default
-    return "~/.trainmaster" if name == "home" else None if default is None else str(default)
 
 
 #: What the tables about the script's surroundings show: a small job, as its script would see it.
@@ -155,6 +152,8 @@ def job_spec_page(source: str) -> str:
         "`16GiB`.",
         "[job.schema.json](job.schema.json) is the same for editors.",
         "",
+        "A field marked **not yet** is understood and refused: the only provider there is, `local`, cannot do it.",
+        "",
         "| field | value | default | meaning |",
         "|---|---|---|---|",
         *_rows(job_spec.JobSpec, "", field_comments(source)),
@@ -194,9 +193,21 @@ def _rows(struct: type[msgspec.Struct], prefix: str, comments: Comments) -> Iter
         part = _part(field.type)
         meaning = comments[struct.__name__][field.name] or comments[part[0].__name__ if part else struct.__name__][""]
         value = "see below" if part else wanted_words(field.type)
-        yield f"| `{path}` | {_cell(value)} | {_default(field)} | {_cell(meaning.replace('``', '`'))} |"
+        meaning = f"{_not_yet(path, field)}{meaning}".replace("``", "`")
+        yield f"| `{path}` | {_cell(value)} | {_default(field)} | {_cell(meaning)} |"
         if part:
             yield from _rows(part[0], f"{path}{part[1]}.", comments)
+
+
+def _not_yet(path: str, field: shapes.Field) -> str:
+    """What to say about a field that is refused, wholly or in part."""
+    wanting = {need.path: need.feature for need in NEEDS if need.feature not in FEATURES}
+    if not any(path == known or path.startswith(f"{known}.") or path.startswith(f"{known}[]") for known in wanting):
+        return ""
+    if wanting.get(path, path) == f"{path}.type":
+        return "**not yet: `TYPE:COUNT`**; "
+    has_default = field.default is not msgspec.NODEFAULT and field.default is not None
+    return f"**not yet: anything but `{field.default}`**; " if has_default and path in wanting else "**not yet**; "
 
 
 def _part(shape: shapes.Type) -> tuple[type[msgspec.Struct], str] | None:

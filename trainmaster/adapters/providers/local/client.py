@@ -76,6 +76,7 @@ class LocalClient:
             state=state,
             boot=host.boot_id(),
             host=os.uname().nodename,
+            last_words="" if is_locked or is_clean else _last_words(place),
         )
 
     def end(self, name: str) -> bool:
@@ -139,6 +140,15 @@ def _processes_of(name: str, process: ProcessFile | None) -> tuple[int, ...]:
     if process is not None and process.cgroup:
         found.update(host.cgroup_processes(Path(process.cgroup)))
     return tuple(sorted(found))
+
+
+def _last_words(place: Path) -> str:
+    """The last line of the runner's own log; the log goes with the folder, so this is what remains of it."""
+    try:
+        lines = (place / "runner.log").read_bytes()[-4096:].decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:300] if lines else ""
 
 
 def _is_locked(place: Path) -> bool:

@@ -31,6 +31,8 @@ class Found(Struct, frozen=True, kw_only=True):
     state: str = ""
     boot: str
     host: str
+    #: the end of what a runner that did not end well said about itself
+    last_words: str = ""
 
 
 def sighting(found: Found) -> Sighting:
@@ -49,4 +51,5 @@ def sighting(found: Found) -> Sighting:
         evidence = f"runner process {process.pid} has ended, but processes {pids} of its job live"
         return Sighting(seen=Seen.PRESENT, evidence=evidence, was_launched=True, runner_has_ended=True)
     why = "this machine was restarted" if process.boot != found.boot else f"runner process {process.pid} has ended"
-    return Sighting(seen=Seen.GONE, evidence=why, was_launched=True)
+    said = f"; it said: {found.last_words}" if found.last_words else ""
+    return Sighting(seen=Seen.GONE, evidence=f"{why}{said}", was_launched=True)
