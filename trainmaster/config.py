@@ -116,7 +116,7 @@ def _fitted(name: str, value: object, where: str, folder: Path) -> object:
     """The value as its field wants it; `where` says where it was given."""
     if name == "store" and isinstance(value, str):
         # Whoever reads it next may stand in another folder.
-        return value if "://" in value else str(folder / os.path.expanduser(value))
+        return value if "://" in value else os.path.normpath(folder / os.path.expanduser(value))
     wanted, parse = _KINDS[name]
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         parsed = parse(str(value))

@@ -103,8 +103,7 @@ class Embedded:
             trainmaster_home=self.config.home_path,
             size_limit_bytes=self.config.source_bytes_max,
         )
-        self.config.home_path.joinpath("packing").mkdir(parents=True, exist_ok=True)
-        archive = self.config.home_path / "packing" / f"{secrets.token_hex(8)}.tar.zst"
+        archive = self._packing_place()
         done = [0]
 
         def packed_bytes(count: int) -> None:
@@ -126,6 +125,16 @@ class Embedded:
             left_out=[item.path for item in listing.left_out],
         )
         return code, tuple((item.path, item.why) for item in listing.left_out), listing.notes
+
+    def _packing_place(self) -> Path:
+        """A new file to pack into. Whoever was killed while it packed has left one: a day later it goes."""
+        folder = self.config.home_path / "packing"
+        folder.mkdir(parents=True, exist_ok=True)
+        day_ago_s = (self.ports.clock.now() - timedelta(days=1)).timestamp()
+        for file in folder.iterdir():
+            if file.stat().st_mtime < day_ago_s:
+                file.unlink(missing_ok=True)
+        return folder / f"{secrets.token_hex(8)}.tar.zst"
 
     def _keep_environment(self, job_id: JobId, environ: Mapping[str, str]) -> None:
         """The submitter's environment may hold secrets: it stays on this machine, readable by its owner, until the job is over."""
@@ -251,7 +260,6 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
 
     config = config or read_config(os.environ)
     home = config.home_path
-    _refuse_second_store(config)
     database = SqliteDatabase.open(home / "trainmaster.db", busy_s_max=config.database_wait_s)
     try:
         store = _open_store(config)
@@ -273,12 +281,25 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
 
 
 def _open_store(config: Config) -> BlockingStore:
-    """A store that was here once is not made anew: an unmounted disk would be taken for an empty one, and hidden by it."""
-    known = config.home_path / "stores"
-    addresses = known.read_text().splitlines() if known.exists() else []
-    store = open_store(config.store_url, create=config.store_url not in addresses)
-    if config.store_url not in addresses:
-        known.write_text("".join(f"{address}\n" for address in [*addresses, config.store_url]))
+    """One home, one store: jobs of this home are driven by whoever comes next, and must be found where they were put.
+
+    A store that was here once is not made anew: an unmounted disk would be taken for an empty one, and hidden by it.
+    """
+    if config.store.startswith("memory:"):
+        raise InvalidConfig("store: memory:// is gone when this command ends", hint="use a folder or a bucket")
+    # A home that keeps its own store may be moved.
+    given = "" if config.store_url == str(config.home_path / "store") else config.store
+    note = config.home_path / "store.url"
+    known = note.read_text() if note.exists() else None
+    if known is not None and known != given:
+        said = known or "the folder `store` in it"
+        hint = "set TRAINMASTER_HOME to another folder for another store"
+        raise InvalidConfig(f"store: {config.home} keeps its jobs in {said}", hint=hint)
+    store = open_store(config.store_url, create=known is None)
+    if known is None:
+        fresh = note.with_name(f"store.url.{secrets.token_hex(4)}")
+        fresh.write_text(given)
+        fresh.replace(note)
     return store
 
 
@@ -380,27 +401,6 @@ def _run_here(coroutine: Coroutine[object, object, T]) -> T:
 def exit_code(job: JobRecord) -> int:
     """What `run` and `wait` answer: 0 succeeded, 1 failed, 3 stopped."""
     return {Outcome.SUCCEEDED: 0, Outcome.FAILED: 1, Outcome.STOPPED: 3, None: 4}[job.outcome]
-
-
-def _refuse_second_store(config: Config) -> None:
-    """One home, one store: jobs of this home are driven by whoever comes next, and must be found where they were put."""
-    if config.store.startswith("memory:"):
-        raise InvalidConfig("store: memory:// is gone when this command ends", hint="use a folder or a bucket")
-    note = config.home_path / "store.url"
-    try:
-        config.home_path.mkdir(parents=True, exist_ok=True)
-        known = note.read_text() if note.exists() else None
-        if known is None:
-            note.write_text(config.store)
-    except OSError as error:
-        raise InvalidConfig(
-            f"{config.home} cannot be used: {error.strerror}", hint="set TRAINMASTER_HOME to a folder of yours"
-        ) from error
-    if known is not None and known != config.store:
-        said = known or "the folder `store` in it"
-        raise InvalidConfig(
-            f"store: {config.home} keeps its jobs in {said}", hint="set TRAINMASTER_HOME to another folder for another store"
-        )
 
 
 def _slots(config: Config) -> Capacity | None:

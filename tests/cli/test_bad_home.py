@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -25,13 +26,16 @@ pytestmark = pytest.mark.process
         ("TRAINMASTER_HOME", "/etc/passwd", ["TRAINMASTER_HOME", "/etc/passwd is not a folder"]),
     ],
 )
-def test_bad_settings(strict, name, value, says):
+def test_bad_settings(strict, tmp_path, name, value, says):
+    fresh: dict[str, str | None] = {"TRAINMASTER_HOME": str(tmp_path / "home")}
+    env = {**fresh, name: value}
     for words in (("list",), ("submit", "train.py")):
-        refused(strict, *words, says=says, env={name: value})
-    doctor = run_cli(strict, "doctor", env={name: value})
+        refused(strict, *words, says=says, env=env)
+    doctor = run_cli(strict, "doctor", env=env)
     assert doctor.code == 1
     assert "✗ home" in doctor.out
     assert says[0] in " ".join(doctor.out.split())
+    assert run_cli(strict, "list", env=fresh).code == 0, "nothing of it was kept"
 
 
 def test_a_bad_settings_file(world):
@@ -88,6 +92,31 @@ def test_a_relative_store_is_meant_from_here(world):
     world.wait(job)
     assert (world.folder / "kept" / "jobs" / job / "spec.json").exists()
     assert not (world.home / "store").exists()
+
+
+def test_one_home_has_one_store(world):
+    world.write("train.py", "print(1)")
+    assert run_cli(world, "list").code == 0
+    assert run_cli(world, "list", env={"TRAINMASTER_STORE": str(world.home / "store")}).code == 0, "the same one"
+    for store in ("elsewhere", "s3://bucket/x"):
+        says = [f"{world.home} keeps its jobs in the folder `store`", "TRAINMASTER_HOME"]
+        refused(world, "submit", "train.py", says=says, env={"TRAINMASTER_STORE": store})
+    assert not (world.source / "elsewhere").exists()
+    moved = world.folder / "moved"
+    world.home.rename(moved)
+    assert run_cli(world, "list", env={"TRAINMASTER_HOME": str(moved)}).code == 0
+    refused(world, "list", says=["memory://", "a folder or a bucket"], env={"TRAINMASTER_STORE": "memory://x"})
+
+
+def test_what_a_killed_submission_left_goes_after_a_day(world):
+    world.write("train.py", "print(1)")
+    packing = world.home / "packing"
+    packing.mkdir(parents=True)
+    for name, age_s in (("old", 90_000), ("new", 10)):
+        (packing / name).touch()
+        os.utime(packing / name, (time.time() - age_s,) * 2)
+    assert run_cli(world, "run", "train.py").code == 0
+    assert [path.name for path in packing.iterdir()] == ["new"]
 
 
 def test_a_database_from_a_newer_version(world):

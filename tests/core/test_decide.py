@@ -492,3 +492,4 @@ def test_a_clock_that_went_back_neither_undoes_the_order_nor_makes_anybody_sleep
 def test_allocation_names_are_derived_and_read_back():
     job = a_job(job_id="my-a1-job-a")
     assert parse_allocation_name(allocation_name(job.id, 12)) == (job.id, 12)
+    assert [parse_allocation_name(name) for name in ("lost+found", "-a1", "x-a", "x-a²", "x-a-1")] == [None] * 5

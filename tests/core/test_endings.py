@@ -36,7 +36,7 @@ ROWS = [
         _report(code=1, failure="mine!", traceback="theirs"),
         EndingKind.FAILED,
         "exit_code",
-        "The script ended with exit code 1. It said: mine.",
+        "The script ended with exit code 1. It said: mine!",
     ),
     (_report(signal="SIGSEGV"), EndingKind.FAILED, "signal", "The script was ended by SIGSEGV."),
     (

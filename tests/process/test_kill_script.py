@@ -24,7 +24,7 @@ def test_a_killed_script_is_retried_from_its_commit_and_charged_to_failures(worl
     assert [a["charged"] for a in record["attempts"][:2]] == ["failures", "failures"]
     assert [a["resumes"]["id"] for a in record["attempts"][1:]] == ["1-000001", "2-000001"]
     assert steps("".join(world.log(job, n) for n in (1, 2, 3))) == [1, 2, 3, 4, 5, 6]
-    debits = [line for line in world.story(job) if line["event"] == "failed"]
+    debits = [line for line in world.story(job) if line["event"] == "crashed"]
     assert ["1 of 2" in debits[0]["sentence"], "2 of 2" in debits[1]["sentence"]] == [True, True]
     assert all("SIGKILL" in line["sentence"] and line["rule"] == "retry.failures" for line in debits)
     shown = world.cli("show", job).stdout.decode()

@@ -76,7 +76,7 @@ class Follower:
         lines = await self._embedded.ports.database.story(self.job_id)
         lines = lines[:-1] if is_over else lines
         for line in lines[self._lines_told :]:
-            if line.event in {"interrupted", "resumes", "failed", "stop_requested", "no_capacity"}:
+            if line.event in {"interrupted", "resumes", "crashed", "stop_requested", "no_capacity"}:
                 self._drain()
                 render.note(f"● {line.sentence}", "yellow")
         self._lines_told = len(lines)

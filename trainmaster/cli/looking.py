@@ -21,6 +21,7 @@ from trainmaster.spec import layout
 _LINE_STYLES = {
     "succeeded": "green",
     "failed": "red",
+    "crashed": "red",
     "interrupted": "yellow",
     "stopped": "yellow",
     "started": "cyan",

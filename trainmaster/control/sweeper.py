@@ -23,6 +23,9 @@ async def sweep(ports: Ports) -> list[AllocationName]:
 
 
 async def _is_held(name: AllocationName, ports: Ports) -> bool:
-    job_id, attempt = parse_allocation_name(name)
+    parsed = parse_allocation_name(name)
+    if parsed is None:
+        return True  # not named by us: not ours to release
+    job_id, attempt = parsed
     job = await ports.database.load(job_id)
     return job is not None and job.attempt == attempt and job.phase not in {Phase.QUEUED, Phase.FINISHED}

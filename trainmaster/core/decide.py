@@ -222,7 +222,7 @@ def _conclude(job: JobRecord, ending: Ending, now: datetime) -> Decision:
         failures=job.failures + (charged is Budget.FAILURES),
         interruptions=job.interruptions + (charged is Budget.INTERRUPTIONS),
     )
-    event = "interrupted" if ending.kind is EndingKind.INTERRUPTED else ending.kind.value
+    event = "crashed" if ending.kind is EndingKind.FAILED else ending.kind.value  # "failed" is said of the job, once
     saved = "No checkpoint was committed; it starts from the beginning." if job.head is None else _saved(job.head)
     sentence = f"Attempt {ended.number} ended: {ending.reason.sentence} {step.sentence} {saved}"
     rule = f"retry.{charged.value}" if charged is not None else "capacity"

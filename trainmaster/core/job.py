@@ -198,7 +198,7 @@ def allocation_name(job_id: JobId, attempt: int) -> AllocationName:
     return AllocationName(f"{job_id}-a{attempt}")
 
 
-def parse_allocation_name(name: str) -> tuple[JobId, int]:
-    """Job and attempt of an allocation."""
+def parse_allocation_name(name: str) -> tuple[JobId, int] | None:
+    """Job and attempt of an allocation; None when the name is not one of ours."""
     job_id, _, number = name.rpartition("-a")
-    return JobId(job_id), int(number)
+    return (JobId(job_id), int(number)) if job_id and number.isascii() and number.isdigit() else None

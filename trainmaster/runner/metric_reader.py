@@ -108,7 +108,7 @@ class MetricReader:
     def step_at(self, moment_s: float) -> int | None:
         """The step that a file written at a moment belongs to: the newest reported before it. None when nobody can tell.
 
-        Clocks of files tick every few milliseconds. Of several steps reported in the tick in which the file was written, the first is
+        Clocks of files tick every few milliseconds. Of the steps reported in the tick of the writing, the first is
         taken: a step too low repeats a little work, a step too high would skip some.
         """
         found: int | None = None
