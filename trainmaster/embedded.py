@@ -132,8 +132,9 @@ class Embedded:
         folder.mkdir(parents=True, exist_ok=True)
         day_ago_s = (self.ports.clock.now() - timedelta(days=1)).timestamp()
         for file in folder.iterdir():
-            if file.stat().st_mtime < day_ago_s:
-                file.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # others are done with theirs at any moment
+                if file.stat().st_mtime < day_ago_s:
+                    file.unlink()
         return folder / f"{secrets.token_hex(8)}.tar.zst"
 
     def _keep_environment(self, job_id: JobId, environ: Mapping[str, str]) -> None:
