@@ -7,7 +7,8 @@ import signal
 import time
 
 import pytest
-from process.world import COUNT, is_alive, steps
+from process.scripts import COUNT
+from process.world import is_alive, steps
 
 pytestmark = pytest.mark.process
 

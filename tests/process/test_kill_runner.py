@@ -5,44 +5,17 @@ from __future__ import annotations
 import signal
 
 import pytest
-from process.world import COUNT, is_alive, seconds
+from process.scripts import COUNT, FAMILY
+from process.world import is_alive, seconds
 
 pytestmark = pytest.mark.process
-
-#: Before it counts: a child that leaves the session, and one that is forked twice so that nobody is its parent.
-FAMILY = (
-    """
-import os, time
-def idle(name):
-    with open(os.path.join(os.path.dirname(os.environ["GATE"]), name), "w") as file:
-        file.write(str(os.getpid()))
-    while True:
-        time.sleep(0.05)
-if os.fork() == 0:
-    os.setsid()
-    idle("left-session")
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        idle("forked-twice")
-    os._exit(0)
-os.wait()
-"""
-    + COUNT
-)
-
-
-def family_of(world) -> list[int]:
-    files = [world.folder / "left-session", world.folder / "forked-twice"]
-    world.until("the script's children live", lambda: all(f.exists() and f.read_text() for f in files))
-    return [int(file.read_text()) for file in files]
 
 
 def test_a_killed_runner_leaves_no_orphan_and_the_job_resumes_as_an_interruption(world):
     job = world.submit(world.job_file(FAMILY, arguments=["4"]))
     world.open_gate(2)
     world.until_committed(job, "2")
-    script, family = world.script_pid(job), family_of(world)
+    script, family = world.script_pid(job), world.family()
     world.kill(world.runner_pid(job))
     world.until_attempt(job, 2)
     assert not any(is_alive(pid) for pid in [script, *family])

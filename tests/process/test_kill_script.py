@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from process.world import COUNT, steps
+from process.scripts import COUNT
+from process.world import steps
 
 pytestmark = pytest.mark.process
 

@@ -75,7 +75,7 @@ def test_run_prints_what_the_job_prints(world):
 
 def test_a_reader_that_goes_away_ends_the_command_but_not_the_job(world):
     """`trainmaster run job.yaml | head -1`: the job goes on, and somebody drives it."""
-    from process.world import COUNT
+    from process.scripts import COUNT
 
     process = subprocess.Popen(
         [COMMAND, "run", world.job_file(COUNT, arguments=["3"])], cwd=world.source, env=world.environ, stdout=subprocess.PIPE

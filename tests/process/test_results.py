@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from process.world import COUNT
+from process.scripts import COUNT
 
 from trainmaster.spec import layout
 

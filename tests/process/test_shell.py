@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from process.test_stop import POLITE
+from process.scripts import POLITE
 
 pytestmark = pytest.mark.process
 

@@ -6,7 +6,8 @@ import json
 import subprocess
 
 import pytest
-from process.world import COUNT, World, is_alive, steps, world_in
+from process.scripts import COUNT
+from process.world import World, is_alive, steps, world_in
 
 pytestmark = pytest.mark.process
 

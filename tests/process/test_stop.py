@@ -6,44 +6,10 @@ import signal
 import time
 
 import pytest
-from process.world import COUNT, is_alive
+from process.scripts import COUNT, POLITE, STUBBORN
+from process.world import is_alive
 
 pytestmark = pytest.mark.process
-
-#: On SIGTERM: notes how often it was told, saves a last state slowly, and ends by itself.
-POLITE = """
-import os, signal, sys, time
-folder, told = os.environ["TM_CHECKPOINT_DIR"], []
-signal.signal(signal.SIGTERM, lambda *_: told.append(1))
-print(f"attempt {os.environ['TM_ATTEMPT']} pid {os.getpid()} restored 0", flush=True)
-while not told:
-    time.sleep(0.01)
-until = time.monotonic() + 0.5
-while time.monotonic() < until:
-    time.sleep(0.01)
-open(os.path.join(folder, "state"), "w").write(f"final, told {len(told)} times")
-print("saved", flush=True)
-sys.exit(int(sys.argv[1]))
-"""
-
-#: Ignores SIGTERM, and so do a child in another session and one that was forked twice.
-STUBBORN = """
-import os, signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-where = os.path.dirname(os.environ["GATE"])
-def idle(name):
-    open(os.path.join(where, name), "w").write(str(os.getpid()))
-    while True:
-        time.sleep(0.05)
-for name in ("left-session", "forked-twice"):
-    if os.fork() == 0:
-        os.setsid()
-        if name == "forked-twice" and os.fork():
-            os._exit(0)
-        idle(name)
-print(f"attempt {os.environ['TM_ATTEMPT']} pid {os.getpid()} restored 0", flush=True)
-idle("script")
-"""
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -61,9 +27,7 @@ def test_a_stop_lets_the_script_save_and_commits_it(world, code):
 
 def test_what_ignores_the_stop_is_killed_after_the_grace_with_all_its_family(world):
     job = world.submit(world.job_file(STUBBORN, limits={"grace": 1.0}))
-    files = [world.folder / name for name in ("script", "left-session", "forked-twice")]
-    world.until("the family lives", lambda: all(f.exists() and f.read_text() for f in files))
-    family = [int(file.read_text()) for file in files]
+    family = [world.script_pid(job), *world.family()]
     begun = time.monotonic()
     [record] = world.json("stop", job, "--wait")
     assert time.monotonic() - begun >= 1.0, "not before the grace is over"

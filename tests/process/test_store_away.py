@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from process.world import COUNT, seconds, steps
+from process.scripts import COUNT
+from process.world import seconds, steps
 
 pytestmark = pytest.mark.process
 

@@ -9,7 +9,8 @@ import signal
 
 import msgspec
 import pytest
-from process.world import COUNT, DEADLINE_S, World, is_alive, seconds
+from process.scripts import COUNT
+from process.world import DEADLINE_S, World, is_alive, seconds
 
 from trainmaster.cli.submitting import read_job
 from trainmaster.config import read_config

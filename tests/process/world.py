@@ -29,23 +29,6 @@ T = TypeVar("T")
 COMMAND = Path(sys.prefix) / "bin" / "trainmaster"
 DEADLINE_S = float(os.environ.get("WORLD_DEADLINE_S", "60"))
 
-#: Counts to the first argument, but never past the number in the gate file; saves each step by renaming into place.
-COUNT = """
-import os, sys, time
-folder, gate, last = os.environ["TM_CHECKPOINT_DIR"], os.environ["GATE"], int(sys.argv[1])
-path = os.path.join(folder, "state")
-step = int(open(path).read()) if os.path.exists(path) else 0
-print(f"attempt {os.environ['TM_ATTEMPT']} pid {os.getpid()} restored {step}", flush=True)
-while step < last:
-    while step >= int(open(gate).read() or 0):
-        time.sleep(0.01)
-    step += 1
-    with open(path + ".tmp", "w") as file:
-        file.write(str(step))
-    os.replace(path + ".tmp", path)
-    print(f"step {step}", flush=True)
-"""
-
 
 class World:
     """One user's home folder with everything that runs for it."""
@@ -238,6 +221,12 @@ class World:
         """The runner of an attempt."""
         file = self.home / "machines" / f"{job_id}-a{attempt}" / "process.json"
         return int(json.loads(self.until("a runner was started", lambda: file.exists() and file.read_bytes()))["pid"])
+
+    def family(self) -> list[int]:
+        """The two children of FAMILY and STUBBORN that tried to get away."""
+        files = [self.folder / "left-session", self.folder / "forked-twice"]
+        self.until("the script's children live", lambda: all(f.exists() and f.read_text() for f in files))
+        return [int(file.read_text()) for file in files]
 
     def ours(self) -> list[int]:
         """Commands, drivers and runners of this home."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from trainmaster.adapters import host
-from trainmaster.adapters.providers.local.translate import Found, ProcessFile
+from trainmaster.adapters.providers.local.translate import Found, LaunchFile, ProcessFile
 
 _KILL_ROUNDS = 50
 #: Given to each process of an attempt by its runner.
@@ -27,7 +27,7 @@ class LocalClient:
         self._folder = folder
         self._children: list[subprocess.Popen[bytes]] = []
 
-    def start(self, name: str, launch_file: bytes, cgroup: Path | None) -> bool:
+    def start(self, name: str, launch_file: bytes) -> bool:
         """Start a runner, unless one lives under this name; False then. The lock travels to it through exec, so it is never free
         between our asking and its living."""
         place = self._folder / name
@@ -55,7 +55,6 @@ class LocalClient:
             start=host.process_start(child.pid),
             boot=host.boot_id(),
             host=os.uname().nodename,
-            cgroup=str(cgroup or ""),
         )
         _write_whole(place / "process.json", msgspec.json.encode(record))
         return True
@@ -67,7 +66,8 @@ class LocalClient:
         process = _process(place)
         is_locked = _is_locked(place)
         is_clean = (place / "clean").exists()
-        leftovers = () if process is None or is_locked or is_clean else _processes_of(name, process)
+        was_begun = (place / "launch.json").exists()
+        leftovers = _processes_of(name, _cgroup(place)) if was_begun and not is_locked and not is_clean else ()
         state = host.process_state(process.pid) if process is not None and is_locked else ""
         return Found(
             process=process,
@@ -84,14 +84,14 @@ class LocalClient:
         place = self._folder / name
         if not place.exists():
             return True
-        process = _process(place)
+        process, cgroup = _process(place), _cgroup(place)
         for _ in range(_KILL_ROUNDS):
-            if process is not None and host.is_same_process(process.pid, process.start):
+            if process is not None and _is_there(process):
                 host.kill_all([process.pid], signal.SIGKILL)
-            group_is_gone = process is None or not process.cgroup or host.end_cgroup(Path(process.cgroup))
+            group_is_gone = cgroup is None or host.end_cgroup(cgroup)
             self._reap()
             clean = (place / "clean").exists() and not _is_locked(place)
-            leftovers = () if clean else _processes_of(name, process)
+            leftovers = () if clean else _processes_of(name, cgroup)
             host.kill_all(leftovers, signal.SIGKILL)
             if group_is_gone and not leftovers and not _is_locked(place):
                 shutil.rmtree(place, ignore_errors=True)
@@ -102,7 +102,7 @@ class LocalClient:
     def nudge(self, name: str) -> None:
         """Let the runner look for orders now."""
         process = _process(self._folder / name)
-        if process is not None and _is_locked(self._folder / name) and host.is_same_process(process.pid, process.start):
+        if process is not None and _is_locked(self._folder / name) and _is_there(process):
             host.kill_all([process.pid], signal.SIGUSR1)
 
     def names(self) -> list[str]:
@@ -118,7 +118,7 @@ class LocalClient:
             return None
         with contextlib.suppress(OSError):
             descriptor = os.pidfd_open(process.pid)
-            if host.is_same_process(process.pid, process.start):
+            if _is_there(process):
                 return descriptor
             os.close(descriptor)
         return None
@@ -134,11 +134,22 @@ def _process(place: Path) -> ProcessFile | None:
         return None
 
 
-def _processes_of(name: str, process: ProcessFile | None) -> tuple[int, ...]:
+def _is_there(process: ProcessFile) -> bool:
+    """Whether the number still means the process that was started; after a restart of the machine it means another."""
+    return process.boot == host.boot_id() and host.is_same_process(process.pid, process.start)
+
+
+def _cgroup(place: Path) -> Path | None:
+    """The control group made for an allocation; known before its process is."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        name = msgspec.json.decode((place / "launch.json").read_bytes(), type=LaunchFile).cgroup
+        return Path(name) if name else None
+    return None
+
+
+def _processes_of(name: str, cgroup: Path | None) -> tuple[int, ...]:
     """What lives of a job, wherever it went: by its mark, which a process may lose, and by its cgroup, where there is one."""
-    found = set(host.marked_processes(_MARK, name))
-    if process is not None and process.cgroup:
-        found.update(host.cgroup_processes(Path(process.cgroup)))
+    found = {*host.marked_processes(_MARK, name), *(host.cgroup_processes(cgroup) if cgroup is not None else ())}
     return tuple(sorted(found))
 
 

@@ -47,7 +47,7 @@ class LocalProvider:
             "cgroup": str(cgroup or ""),
         }
         try:
-            self._client.start(request.name, msgspec.json.encode(file), cgroup)
+            self._client.start(request.name, msgspec.json.encode(file))
         except BlockingIOError as error:
             raise NoCapacity(f"this machine starts no more processes: {error}") from error
         except OSError as error:

@@ -17,6 +17,11 @@ class ProcessFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     start: str
     boot: str
     host: str
+
+
+class LaunchFile(Struct, frozen=True, kw_only=True):
+    """launch.json, as far as the provider reads it again: what was made before the runner was started."""
+
     cgroup: str = ""
 
 
@@ -44,12 +49,13 @@ def sighting(found: Found) -> Sighting:
         stopped = ", stopped by a signal" if found.state in {"T", "t"} else ""
         who = f"runner process {process.pid}" if process is not None else "a runner"
         return Sighting(seen=Seen.PRESENT, evidence=f"{who} holds its lock{stopped}", was_launched=True)
-    if process is None:
-        return Sighting(seen=Seen.GONE, evidence="never launched here")
     if found.leftovers:
         pids = ", ".join(map(str, found.leftovers))
-        evidence = f"runner process {process.pid} has ended, but processes {pids} of its job live"
+        who = f"runner process {process.pid}" if process is not None else "its runner"
+        evidence = f"{who} has ended, but processes {pids} of its job live"
         return Sighting(seen=Seen.PRESENT, evidence=evidence, was_launched=True, runner_has_ended=True)
+    if process is None:
+        return Sighting(seen=Seen.GONE, evidence="never launched here")
     why = "this machine was restarted" if process.boot != found.boot else f"runner process {process.pid} has ended"
     said = f"; it said: {found.last_words}" if found.last_words else ""
     return Sighting(seen=Seen.GONE, evidence=f"{why}{said}", was_launched=True)
