@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from cli.terminal import CURVE, FAILS, Scene
-from process.world import COUNT, world, world_in
+from process.scripts import COUNT
+from process.world import world, world_in
 
 __all__ = ["world"]
 

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 from cli.terminal import refused, run_cli, strays
-from process.world import COUNT
+from process.scripts import COUNT
 
 pytestmark = pytest.mark.process
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cli.terminal import run_cli
-from process.world import COUNT
+from process.scripts import COUNT
 
 pytestmark = pytest.mark.process
 

@@ -7,7 +7,8 @@ import sys
 import textwrap
 
 import pytest
-from process.world import COUNT, DEADLINE_S
+from process.scripts import COUNT
+from process.world import DEADLINE_S
 
 pytestmark = pytest.mark.process
 

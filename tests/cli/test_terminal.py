@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 from cli.terminal import Terminal, assert_fits, run_cli, strays
-from process.world import COMMAND, COUNT, is_alive
+from process.scripts import COUNT
+from process.world import COMMAND, is_alive
 
 pytestmark = pytest.mark.process
 

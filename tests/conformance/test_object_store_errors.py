@@ -180,7 +180,7 @@ def test_a_file_is_no_place_for_a_store(tmp_path):
 
 def test_without_create_a_missing_folder_stays_missing(tmp_path):
     with pytest.raises(StoreUnavailable):
-        open_store(str(tmp_path / "none"), create=False)
+        open_store(str(tmp_path / "none"), create=False).get("k")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -55,16 +55,13 @@ _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.
 
 
 def open_folder(path: str, *, create: bool) -> FolderStore:
-    """The store in a folder; with `create`, made and found writable, otherwise it must be there already."""
+    """The store in a folder; with `create`, made and found writable, otherwise looked for at each call: it may be away now."""
     root = os.path.abspath(os.path.expanduser(path))
     store = FolderStore(root)
     staging = os.path.join(root, STAGING)
     if create:
         _create(root, staging)
         _sweep_staging(staging)
-    else:
-        with store.opened_root():
-            pass
     return store
 
 

@@ -14,7 +14,7 @@ from trainmaster.core import ledger
 from trainmaster.core.facts import ExitReport, Heartbeat
 from trainmaster.core.job import CheckpointRef, JobRecord, Outcome, Phase
 from trainmaster.embedded import Embedded
-from trainmaster.errors import InvalidSpec
+from trainmaster.errors import InvalidSpec, StoreError
 from trainmaster.ports.database import Selection
 from trainmaster.spec import layout
 
@@ -99,8 +99,7 @@ def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
 
     async def work(embedded: Embedded) -> int:
         record = await embedded.service.get(await embedded.service.resolve(job))
-        beat = None if record.is_finished else await embedded.service.heartbeat(record)
-        report = await embedded.service.exit_report(record)
+        beat, report = await _machine_side(embedded, record)
         now = embedded.ports.clock.now()
         durable = _durable(record, beat, now)
         if as_json:
@@ -129,6 +128,16 @@ def _durable(job: JobRecord, beat: Heartbeat | None, now: datetime) -> dict[str,
         "age_s": None if job.is_finished else age_s,
         "lost_if_killed_now_s": round(at_risk_s, 1),
     }
+
+
+async def _machine_side(embedded: Embedded, job: JobRecord) -> tuple[Heartbeat | None, ExitReport | None]:
+    """What the runner wrote into the store; nothing while the store is away."""
+    try:
+        beat = None if job.is_finished else await embedded.service.heartbeat(job)
+        return beat, await embedded.service.exit_report(job)
+    except StoreError as error:
+        render.note(f"what the runner says cannot be read now: {error.sentence}", "yellow")
+        return None, None
 
 
 def _show_machine_side(beat: Heartbeat | None, report: ExitReport | None) -> None:

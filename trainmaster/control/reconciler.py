@@ -14,7 +14,7 @@ from trainmaster.core.facts import LaunchRefusal
 from trainmaster.core.instructions import CloseAttempt, Instruction, Launch, OpenAttempt, OrderStop, Release, Seal
 from trainmaster.core.job import JobId, JobRecord
 from trainmaster.core.messages import ClaimFile, OpenFile, OrderFile, OrderKind
-from trainmaster.errors import NoCapacity, ProviderRejected
+from trainmaster.errors import NoCapacity, ProviderRejected, StoreError
 from trainmaster.ports.provider import Capability, LaunchRequest
 from trainmaster.spec import layout
 
@@ -44,9 +44,21 @@ async def commit(job: JobRecord, decision: Decision, ports: Ports) -> JobRecord:
 
 
 async def perform(instructions: Sequence[Instruction], job: JobRecord, ports: Ports) -> None:
-    """Carry out side effects, in order. All of them may be carried out twice."""
+    """Carry out side effects, in order. All of them may be carried out twice.
+
+    A machine is given back also when its attempt cannot be closed now, because the store is away: nobody pays for an outage. The
+    job goes on only when both have been seen to happen.
+    """
+    trouble: StoreError | None = None
     for instruction in instructions:
-        await _perform_one(instruction, job, ports)
+        if trouble is not None and not isinstance(instruction, Release):
+            break
+        try:
+            await _perform_one(instruction, job, ports)
+        except StoreError as error:
+            trouble = error
+    if trouble is not None:
+        raise trouble
 
 
 async def _perform_one(instruction: Instruction, job: JobRecord, ports: Ports) -> None:
