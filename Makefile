@@ -40,6 +40,7 @@ fix: install
 	$(BIN)/ruff check --fix .
 
 bench: install
+	$(BIN)/python -m compileall -q trainmaster
 	$(BIN)/python -m bench
 
 bench-peers:

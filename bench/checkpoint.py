@@ -51,6 +51,7 @@ def measure(scene: Scene) -> list[Row]:
 
 def _copy(scene: Scene, size: int) -> float:
     """`cp -r` and `sync` of files made by the same script."""
+    scene.rest()
     made, copied = scene.new_folder("made"), scene.folder / "copied"
     go = made.with_suffix(".go")
     go.touch()
@@ -63,11 +64,11 @@ def _copy(scene: Scene, size: int) -> float:
     took_s = time.perf_counter() - began
     remove(made)
     remove(copied)
-    os.sync()
     return took_s
 
 
 def _commit(scene: Scene, source, size: int, since_closed: list[float]) -> float:
+    scene.rest()
     home = Home(scene, source)
     closed, go = home.folder / "closed", home.folder / "go"
     job = home.job_file(
@@ -76,7 +77,6 @@ def _commit(scene: Scene, source, size: int, since_closed: list[float]) -> float
         arguments=["", str(FILES), str(size), str(closed), str(go)],
         checkpoints={"settle": SETTLE_S},
     )
-    os.sync()
     job_id = home.submit(job.name)
     until(closed.exists, "the script to write its files")
     marker = until(lambda: home.stored(job_id, "checkpoints/*/COMMIT"), "the commit")[0]
@@ -88,5 +88,4 @@ def _commit(scene: Scene, source, size: int, since_closed: list[float]) -> float
     since_closed.append(seen_at - float(closed.read_text()))
     home.wait(job_id)
     remove(home.folder)
-    os.sync()
     return seen_at - datetime.fromisoformat(ref["taken_at"]).timestamp()
