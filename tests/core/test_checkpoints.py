@@ -35,6 +35,21 @@ def test_the_newest_commit_is_the_attempts_own_with_the_highest_number():
     assert checkpoints.newest([], 1) is None
 
 
+def test_accepted_commits_stand_in_for_a_damaged_head_newest_first_and_late_ones_never():
+    commits = [a_commit(1, 1), a_commit(1, 2), a_commit(1, 3), a_commit(2, 1), a_commit(2, 2), a_commit(2, 3), a_commit(3, 1)]
+    found = checkpoints.stand_ins(a_commit(2, 2), ["1-000002", "2-000002"], commits)
+    assert [c.id for c in found] == ["2-000002", "2-000001", "1-000002", "1-000001"]
+    assert checkpoints.stand_ins(a_commit(1, 1), [], []) == [a_commit(1, 1)]
+
+
+def test_heads_are_those_of_attempts_that_are_over():
+    job = a_job(
+        Phase.RUNNING,
+        attempts=(an_attempt(1, ended=10, head=a_commit(1, 4)), an_attempt(2, placed=12, ended=20), an_attempt(3, placed=22)),
+    )
+    assert checkpoints.heads(job) == ("1-000004",)
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -247,7 +247,7 @@ def test_placing_opens_the_next_attempt_from_the_accepted_head():
     decision = place(job, a_placement(gpus=(0, 1)), at(60))
     assert invariants.check(decision.job).phase is Phase.PLACING
     assert decision.instructions == (
-        OpenAttempt(job_id=job.id, attempt=2, resumes=commit),
+        OpenAttempt(job_id=job.id, attempt=2, resumes=commit, heads=("1-000003",)),
         Launch(name=allocation_name(job.id, 2), job_id=job.id, attempt=2, placement=a_placement(gpus=(0, 1)), run_s_left=None),
     )
     assert (decision.wake_at, _events(decision)) == (at(60), ["placed", "resumes"])

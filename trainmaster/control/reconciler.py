@@ -65,7 +65,7 @@ async def _perform_one(instruction: Instruction, job: JobRecord, ports: Ports) -
     store = ports.store
     match instruction:
         case OpenAttempt():
-            opened = OpenFile(attempt=instruction.attempt, resumes=instruction.resumes)
+            opened = OpenFile(attempt=instruction.attempt, resumes=instruction.resumes, heads=list(instruction.heads))
             await store.put(layout.opened(job.id, instruction.attempt), msgspec.json.encode(opened))
         case Launch():
             await ports.providers[instruction.placement.provider].launch(_launch_request(instruction, job, ports))

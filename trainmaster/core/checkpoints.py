@@ -19,6 +19,19 @@ def is_accepted(job: JobRecord, checkpoint_id: str) -> bool:
     return attempt.head is not None and seq <= parse_checkpoint_id(attempt.head.id)[1]
 
 
+def heads(job: JobRecord) -> tuple[str, ...]:
+    """The newest accepted commit of each attempt that is over."""
+    return tuple(a.head.id for a in job.attempts if a.ended_at is not None and a.head is not None)
+
+
+def stand_ins(resumes: CheckpointRef, accepted_heads: Iterable[str], commits: Iterable[CheckpointRef]) -> list[CheckpointRef]:
+    """What to resume from, in order: the accepted head, then accepted commits before it, newest first, should it be damaged."""
+    newest_seq = dict(parse_checkpoint_id(head) for head in accepted_heads)
+    before = [c for c in commits if parse_checkpoint_id(c.id) < parse_checkpoint_id(resumes.id)]
+    accepted = [c for c in before if parse_checkpoint_id(c.id)[1] <= newest_seq.get(parse_checkpoint_id(c.id)[0], 0)]
+    return [resumes, *sorted(accepted, key=lambda c: parse_checkpoint_id(c.id), reverse=True)]
+
+
 def newest(commits: Iterable[CheckpointRef], attempt: int) -> CheckpointRef | None:
     """The newest commit of one attempt; None when it has none."""
     own = [c for c in commits if parse_checkpoint_id(c.id)[0] == attempt]

@@ -323,7 +323,7 @@ def _launch(job: JobRecord, now: datetime) -> tuple[Instruction, ...]:
     limit_s = job.spec.limits.run
     left_s = None if limit_s is None else max(0.0, limit_s - ledger.running_s(job, now))
     return (
-        OpenAttempt(job_id=job.id, attempt=attempt.number, resumes=attempt.resumes),
+        OpenAttempt(job_id=job.id, attempt=attempt.number, resumes=attempt.resumes, heads=checkpoints.heads(job)),
         Launch(
             name=allocation_name(job.id, attempt.number),
             job_id=job.id,

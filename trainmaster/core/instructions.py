@@ -13,6 +13,8 @@ class OpenAttempt(Struct, frozen=True, kw_only=True):
     job_id: JobId
     attempt: int
     resumes: CheckpointRef | None
+    #: newest accepted commit of each earlier attempt: what is older than them may stand in for a damaged one
+    heads: tuple[str, ...] = ()
 
 
 class Launch(Struct, frozen=True, kw_only=True):

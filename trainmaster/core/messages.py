@@ -27,6 +27,8 @@ class OpenFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     v: int = 1
     attempt: int
     resumes: CheckpointRef | None = None
+    #: newest accepted commit of each earlier attempt
+    heads: list[str] = []
 
 
 class ClaimFile(Struct, frozen=True, kw_only=True, omit_defaults=True):

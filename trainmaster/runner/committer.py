@@ -7,6 +7,7 @@ counts. A file that did not change since an earlier commit is not copied again: 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -219,17 +220,40 @@ class Committer:
             self.trouble = f"old checkpoints could not be removed: {error.sentence}"
 
     def restore(self, ref: CheckpointRef, progress: Callable[[int], None]) -> None:
-        """Bring a checkpoint back and verify it. ValueError says which file is damaged."""
-        value = self._store.get(layout.manifest(self._settings.job_id, ref.id))
+        """Bring a checkpoint back and verify it. ValueError says which file is damaged; then nothing of it is left."""
+        manifest = self._manifest(ref.id)
+        try:
+            self._restore_files(ref, manifest, progress)
+        except ValueError:
+            for file in manifest.files:
+                (self._settings.folder / file.path).unlink(missing_ok=True)
+            raise
+        self._committed = self._seen = checkpoint_folder.fingerprint(self._settings.folder)
+        self._stored = {f.path: (self._committed[f.path], f) for f in manifest.files if not f.link}
+
+    def commits(self) -> list[CheckpointRef]:
+        """Every checkpoint of this job with a marker that can be read."""
+        found: list[CheckpointRef] = []
+        for entry in self._store.list_keys(layout.checkpoints(self._settings.job_id)):
+            if entry.key.endswith("/COMMIT"):
+                with contextlib.suppress(msgspec.DecodeError):
+                    found.append(msgspec.json.decode(self._store.get(entry.key) or b"", type=CheckpointRef))
+        return found
+
+    def _manifest(self, name: str) -> Manifest:
+        value = self._store.get(layout.manifest(self._settings.job_id, name))
         if value is None:
-            raise ValueError(f"checkpoint {ref.id} has no manifest")
-        manifest = msgspec.json.decode(value, type=Manifest)
+            raise ValueError(f"checkpoint {name} has no manifest")
+        try:
+            return msgspec.json.decode(value, type=Manifest)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"checkpoint {name} is damaged: its manifest cannot be read") from error
+
+    def _restore_files(self, ref: CheckpointRef, manifest: Manifest, progress: Callable[[int], None]) -> None:
         for folder in manifest.folders:
             (self._settings.folder / folder).mkdir(parents=True, exist_ok=True)
         with _pool() as pool:
             list(pool.map(lambda file: self._restore_one(ref.id, file, progress), manifest.files))
-        self._committed = self._seen = checkpoint_folder.fingerprint(self._settings.folder)
-        self._stored = {f.path: (self._committed[f.path], f) for f in manifest.files if not f.link}
 
     def _restore_one(self, name: str, file: ManifestFile, progress: Callable[[int], None]) -> None:
         target = self._settings.folder / file.path

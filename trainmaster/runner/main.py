@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from trainmaster.adapters import host
 from trainmaster.adapters.object_store import open_store
+from trainmaster.core import checkpoints
 from trainmaster.core import supervise as core
 from trainmaster.core.facts import ExitReport, Heartbeat, StopSeen
 from trainmaster.core.job import CheckpointRef, Timeline
@@ -66,7 +68,9 @@ class Runner:
             ends_with_lease=self.request.ends_with_lease,
         )
         self.timeline = Timeline()
+        self.opened: OpenFile | None = None
         self.resumes: CheckpointRef | None = None
+        self.restore_trouble = ""
         self.ended: Ended | None = None
         self.set_up_error = ""
         self.progress: tuple[str, int, int] | None = None
@@ -175,7 +179,7 @@ class Runner:
         if file is None or opened is None:
             raise SetUpError("the job or its attempt is not in the store")
         self.place.known = msgspec.json.decode(file, type=JobFile)
-        self.resumes = msgspec.json.decode(opened, type=OpenFile).resumes
+        self.opened = msgspec.json.decode(opened, type=OpenFile)
         self.metrics.watch(self.place.file.spec.metrics.patterns)
         _retrying(lambda: workplace.prepare(self.place, self.store))
         settings = CommitterSettings(
@@ -187,12 +191,26 @@ class Runner:
 
     def _restore(self) -> RunEvent:
         assert self.committer is not None
-        if self.resumes is not None:
-            ref, committer = self.resumes, self.committer
-            _retrying(lambda: committer.restore(ref, self._counting("restoring", ref.size_bytes)))
+        if self.opened is not None and self.opened.resumes is not None:
+            self.resumes = self._restore_newest(self.opened.resumes, self.opened.heads, self.committer)
             self.progress = None
         self.timeline = replace(self.timeline, restored_at=self.now())
         return core.Restored()
+
+    def _restore_newest(self, head: CheckpointRef, heads: list[str], committer: Committer) -> CheckpointRef:
+        """The accepted head; if its bytes are damaged, the newest accepted commit before it that is whole."""
+        damage: ValueError | None = None
+        for ref in checkpoints.stand_ins(head, heads, _retrying(committer.commits)):
+            try:
+                _retrying(partial(committer.restore, ref, self._counting("restoring", ref.size_bytes)))
+            except ValueError as error:
+                _say(f"{error}")
+                damage = damage or error
+                continue
+            if damage is not None:
+                self.restore_trouble = f"{damage}; resumed from {ref.id} instead"
+            return ref
+        raise SetUpError(f"{damage}; no older checkpoint is whole")
 
     def _counting(self, what: str, total: int) -> Callable[[int], None]:
         """Counts bytes of long work for the heartbeat; whoever watches sees it move."""
@@ -308,7 +326,7 @@ class Runner:
         )
 
     def _warnings(self) -> list[str]:
-        found = [self.committer.trouble if self.committer is not None else "", self.shipper.trouble]
+        found = [self.restore_trouble, self.committer.trouble if self.committer is not None else "", self.shipper.trouble]
         if self._suspended:
             found.append("commits are suspended: the attempt lease is not renewed")
         if self.pump.bytes_dropped:

@@ -1,0 +1,44 @@
+"""A checkpoint whose bytes were damaged in the store is noticed, and an older one that is whole stands in for it."""
+
+from __future__ import annotations
+
+import pytest
+from process.scripts import COUNT
+
+pytestmark = pytest.mark.process
+
+
+def _damage(world, job, checkpoint):
+    [path] = (world.store / "jobs" / job / "checkpoints" / checkpoint / "files").iterdir()
+    path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
+
+
+def _two_commits(world, **retry):
+    job = world.submit(world.job_file(COUNT, arguments=["3"], retry=retry))
+    for step in (1, 2):
+        world.open_gate(step)
+        world.until_committed(job, str(step))
+    return job
+
+
+def test_an_older_checkpoint_stands_in_and_it_is_said(world):
+    job = _two_commits(world, failures=1)
+    _damage(world, job, "1-000002")
+    world.kill(world.script_pid(job))
+    world.until_attempt(job, 2)
+    world.until("the script started again", lambda: "restored" in world.log(job, 2))
+    assert "restored 1\n" in world.log(job, 2)
+    shown = world.cli("show", job).stdout.decode()
+    assert "1-000002 is damaged: state has other bytes" in " ".join(shown.split())
+    world.open_gate(3)
+    assert world.wait(job)["outcome"] == "succeeded"
+
+
+def test_with_nothing_whole_the_job_fails_and_names_the_file(world):
+    job = _two_commits(world, failures=1)
+    for checkpoint in ("1-000001", "1-000002"):
+        _damage(world, job, checkpoint)
+    world.kill(world.script_pid(job))
+    record = world.wait(job, expect=1)
+    assert record["reason"]["code"] == "set_up_failed"
+    assert "checkpoint 1-000002 is damaged: state has other bytes" in record["reason"]["sentence"]
