@@ -52,12 +52,21 @@ def test_run_ends_as_the_job_does(world, text, code, outcome):
     assert run_cli(world, "wait", "last").code == code
 
 
+def test_wait_for_several_answers_with_the_worst(world):
+    good = world.submit(world.job_file("", name="good"))
+    bad = world.submit(world.job_file("raise SystemExit(3)", name="bad"))
+    answer = run_cli(world, "wait", good, bad, "--json")
+    assert (answer.code, [record["outcome"] for record in json.loads(answer.out)]) == (1, ["succeeded", "failed"])
+    assert run_cli(world, "wait", good).code == 0
+
+
 def test_wait_and_stop(world):
     job = world.submit(world.job_file(COUNT, arguments=["9"], limits={"grace": 5}))
     world.until_attempt(job, 1)
     answer = run_cli(world, "wait", job, "--timeout", "0.2")
     assert (answer.code, answer.out) == (4, "")
-    assert answer.said == f"{job} has not finished after 0.2 s"
+    assert f"{job} has not finished" in answer.said
+    assert "0.2 s are over" in answer.said
     late = run_cli(world, "wait", job, "--timeout", "0.2", "--json")
     assert (late.code, json.loads(late.out)["phase"]) == (4, "running")
     answer = run_cli(world, "stop", job, "--why", "wrong data", "--wait")

@@ -180,13 +180,13 @@ class LogPrinter:
 
 
 @click.command("wait")
-@click.argument("job")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Give up after so many seconds; exit code 4 then.")
 @json_option
-def wait_command(job: str, timeout: float | None, as_json: bool) -> int:  # noqa: FBT001
-    """Wait until a job has finished.
+def wait_command(jobs: tuple[str, ...], timeout: float | None, as_json: bool) -> int:  # noqa: FBT001
+    """Wait until jobs have finished.
 
-    The exit code is 0 when it succeeded, 1 when it failed, 3 when it was stopped, 4 when the time is over.
+    The exit code is 0 when all succeeded, 1 when one failed, 3 when one was stopped, 4 when the time is over; the highest of them.
 
     \b
     Example:
@@ -195,22 +195,31 @@ def wait_command(job: str, timeout: float | None, as_json: bool) -> int:  # noqa
 
     async def inside() -> int:
         async with opened() as embedded:
-            job_id = await embedded.service.resolve(job)
+            ids = [await embedded.service.resolve(name) for name in jobs]
             try:
                 async with asyncio.timeout(timeout):
-                    await embedded.until_finished(job_id)
+                    for job_id in ids:
+                        await embedded.until_finished(job_id)
             except TimeoutError:
-                render.note(f"{job_id} has not finished after {timeout:g} s")
-            record = await embedded.service.get(job_id)
+                render.note(f"the {timeout:g} s are over")
+            records = [await embedded.service.get(job_id) for job_id in ids]
             if as_json:
-                render.json(record)
-            elif record.is_finished:
-                from trainmaster.cli.looking import tell_end
-
-                tell_end(record)
-            return exit_code(record)
+                render.json(records if len(records) > 1 else records[0])
+            else:
+                _tell_ends(records)
+            return max(exit_code(record) for record in records)
 
     return run(inside())
+
+
+def _tell_ends(records: list[JobRecord]) -> None:
+    from trainmaster.cli.looking import tell_end
+
+    for record in records:
+        if record.is_finished:
+            tell_end(record)
+        else:
+            render.note(f"{record.id} has not finished")
 
 
 @click.command("stop")

@@ -23,7 +23,7 @@ COMMANDS = {
     "show": ("looking", "Show everything about one job."),
     "why": ("looking", "Tell a job's story: what happened, and why."),
     "logs": ("following", "Print what a job printed."),
-    "wait": ("following", "Wait until a job has finished."),
+    "wait": ("following", "Wait until jobs have finished."),
     "stop": ("following", "Ask jobs to stop, gracefully."),
     "checkpoints": ("looking", "Show a job's committed checkpoints."),
     "metrics": ("looking", "Show what a job measured."),
