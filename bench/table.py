@@ -16,7 +16,7 @@ class Row:
     ours: str
     beside: str
     wanted: str
-    #: whether the wanted value was reached; None where nothing is wanted, or the peer to compare with is missing
+    #: whether the wanted value was reached; None where nothing is wanted, the peer to compare with is missing, or it is too noisy
     reached: bool | None
     how: str = ""
 

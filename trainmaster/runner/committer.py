@@ -201,7 +201,9 @@ class Committer:
             size_bytes=size,
             files=len(manifest.files),
         )
-        self._store.put(layout.commit(job_id, manifest.id), msgspec.json.encode(ref))
+        # Unlike put, this syncs the names too: manifest and marker outlive a power cut. The marker may be there already, from a
+        # try whose answer was lost.
+        self._store.put_if_absent(layout.commit(job_id, manifest.id), msgspec.json.encode(ref))
         self.newest = ref
 
     def _forget(self, name: str) -> None:
