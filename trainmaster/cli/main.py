@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from trainmaster import __version__
-from trainmaster.quick_imports import import_msgspec
+from trainmaster.quick_imports import import_asyncio, import_msgspec
 
 #: name → (module, what it does). The sentences are checked against the commands by a test.
 COMMANDS = {
@@ -57,6 +57,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         import_msgspec()
+        import_asyncio()
         module = import_module(f"trainmaster.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
