@@ -8,6 +8,7 @@ killed at any moment; jobs go on, and the next command picks them up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -203,17 +204,19 @@ class Embedded:
     def _start_driver(self) -> None:
         import subprocess
 
+        from trainmaster.adapters import host
+
         log = self.config.home_path / "driver.log"
         with open(log, "ab") as output:
             subprocess.Popen(
-                [sys.executable, "-m", "trainmaster.embedded"],
+                [sys.executable, "-P", "-m", "trainmaster.embedded"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
                 cwd="/",
                 # It stands in another folder; so addresses that were relative to ours are absolute now.
-                env={**os.environ, "TRAINMASTER_HOME": self.config.home, "TRAINMASTER_STORE": self.config.store_url},
+                env={**host.own_environment(), "TRAINMASTER_HOME": self.config.home, "TRAINMASTER_STORE": self.config.store_url},
             )
 
     async def be_the_driver(self) -> None:
@@ -261,6 +264,8 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
 
     config = config or read_config(os.environ)
     home = config.home_path
+    with contextlib.suppress(OSError):  # whoever opens it next says what is wrong
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)  # specs and logs are their owner's
     database = SqliteDatabase.open(home / "trainmaster.db", busy_s_max=config.database_wait_s)
     try:
         store = _open_store(config)

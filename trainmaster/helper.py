@@ -10,6 +10,7 @@ puts a copy of this file on the script's path, so that the import works in any e
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -21,27 +22,38 @@ def log(step: int | None = None, **metrics: float) -> None:
     """Report metrics, at a step if there is one. Numbers, or anything that float() takes (a tensor with one element)."""
     if _file == _ELSEWHERE:
         return
-    point: dict[str, object] = {} if step is None else {"step": int(step)}
+    point: dict[str, object] = _with_step(step)
     for name, value in metrics.items():
-        point[name] = float(value)
+        with contextlib.suppress(TypeError, ValueError):  # what is no number is not reported, and never ends a training
+            point[name] = float(value)
     _append(point)
 
 
 def checkpoint(path: str | os.PathLike[str], step: int) -> None:
     """Say that `path` was written completely, at `step`. The folder is committed soon after, with or without this call."""
     if _file != _ELSEWHERE:
-        _append({"step": int(step), "checkpoint": os.path.abspath(path)})
+        _append({**_with_step(step), "checkpoint": os.path.abspath(path)})
+
+
+def _with_step(step: int | None) -> dict[str, object]:
+    if step is not None:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            return {"step": int(step)}
+    return {}
 
 
 def _append(point: dict[str, object]) -> None:
-    """One write call per line: lines of several processes do not mix."""
+    """One write call per line: lines of several processes do not mix. Trouble with the file is not the script's trouble."""
     global _file  # noqa: PLW0603
     import json
 
-    if _file == _UNDECIDED:
-        path = os.environ.get("TM_METRICS_FILE")
-        _file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if path else _ELSEWHERE
-    if _file >= 0:
-        # The clock that file systems stamp files with: tells whether a file was written before or after this line.
-        point["t"] = time.clock_gettime(getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME))
-        os.write(_file, json.dumps(point).encode() + b"\n")
+    # The clock that file systems stamp files with: tells whether a file was written before or after this line.
+    point["t"] = time.clock_gettime(getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME))
+    try:
+        if _file == _UNDECIDED:
+            path = os.environ.get("TM_METRICS_FILE")
+            _file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if path else _ELSEWHERE
+        if _file >= 0:
+            os.write(_file, json.dumps(point).encode() + b"\n")
+    except OSError:
+        _file = _ELSEWHERE

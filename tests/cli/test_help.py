@@ -17,7 +17,7 @@ def commands() -> dict[str, click.Command]:
 
 def help_of(name: str) -> str:
     command = commands()[name]
-    context = click.Context(command, info_name=f"trainmaster {name}", terminal_width=80)
+    context = click.Context(command, info_name=f"trainmaster {name}", terminal_width=80, help_option_names=["-h", "--help"])
     return command.get_help(context)
 
 
@@ -49,7 +49,7 @@ def test_examples_name_options_that_there_are():
 
 
 def test_the_list_of_commands_fits():
-    text = cli.get_help(click.Context(cli, info_name="trainmaster", terminal_width=80))
+    text = cli.get_help(click.Context(cli, info_name="trainmaster", terminal_width=80, help_option_names=["-h", "--help"]))
     assert_fits(text)
     for name, (_, sentence) in COMMANDS.items():
         assert any(line.split() == [name, *sentence.split()] for line in text.splitlines()), name

@@ -72,6 +72,7 @@ ROWS = [
     (SETTING_UP, SetUp(), 10, RESTORING, [Restore()]),
     (SETTING_UP, SetUpFailed(), 10, UPLOADING, [Upload()]),
     (RESTORING, SetUpFailed(), 10, UPLOADING, [Upload()]),
+    (UPLOADING, SetUpFailed(), 10, DONE, [WriteExit(), Quit()]),
     (RESTORING, Restored(), 10, TRAINING, [StartProcess()]),
     (
         replace(RESTORING, run_s_left=50),

@@ -51,3 +51,9 @@ def test_chunks_sort_as_they_were_written(one, other):
     prefix = layout.log_prefix("j", 1)
     assert (layout.chunk(prefix, one) < layout.chunk(prefix, other)) == (one < other)
     assert layout.chunk_seq(layout.chunk(prefix, one)) == one
+
+
+def test_a_marker_is_told_from_a_file_of_the_same_name():
+    assert layout.is_commit("j", layout.commit("j", "1-000001"))
+    others = ["jobs/j/checkpoints/1-000001/files/COMMIT", "jobs/j/checkpoints/COMMIT", "jobs/k/checkpoints/1-000001/COMMIT"]
+    assert not any(layout.is_commit("j", key) for key in others)

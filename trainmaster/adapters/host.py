@@ -28,6 +28,14 @@ def limits() -> list[str]:
     return ["processes that leave their job's group may outlive it", "files still open for writing are not noticed before a commit"]
 
 
+def own_environment() -> dict[str, str]:
+    """The environment for a process of ours: modules on the user's PYTHONPATH are for their scripts, not for us."""
+    environ = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"}}
+    if "PYTHONPATH" in os.environ:
+        environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # we may have been found through it
+    return environ
+
+
 def adopt_orphans() -> None:
     """Become the parent of every orphan below us, so that none of a job's processes gets lost."""
     if _libc is not None:

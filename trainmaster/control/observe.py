@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 
 import msgspec
@@ -75,9 +76,13 @@ async def _observe_store(job: JobRecord, allocation: Sighting, store: ObjectStor
 
 async def commits(job_id: JobId, store: ObjectStore) -> list[CheckpointRef]:
     """Every checkpoint with a commit marker, accepted or not."""
-    markers = [e.key for e in await store.list_keys(layout.checkpoints(job_id)) if e.key.endswith("/COMMIT")]
-    values = [await store.get(key) for key in markers]
-    return [msgspec.json.decode(value, type=CheckpointRef) for value in values if value is not None]
+    markers = [e.key for e in await store.list_keys(layout.checkpoints(job_id)) if layout.is_commit(job_id, e.key)]
+    found: list[CheckpointRef] = []
+    for key in markers:
+        # A marker that cannot be read is no commit; it must not keep anybody from ending the job.
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(msgspec.json.decode(await store.get(key) or b"", type=CheckpointRef))
+    return found
 
 
 def _claim_state(value: bytes | None) -> ClaimState:

@@ -14,13 +14,13 @@ def ending_of(report: ExitReport, stop: StopRequest | None) -> Ending:
     """What an exit report means."""
     if report.stop_seen is not None:
         return _told_to_end(report, report.stop_seen, stop)
-    if report.set_up_error:
-        return _failed("set_up_failed", f"The job could not be set up: {report.set_up_error}", report)
     if report.code == 0 and report.signal is None:
         return Ending(
             kind=EndingKind.SUCCEEDED,
             reason=Reason(code="exit_0", sentence="The script ended by itself with exit code 0."),
         )
+    if report.set_up_error and report.code is None and report.signal is None:
+        return _failed("set_up_failed", f"The job could not be set up: {report.set_up_error}", report)
     if report.out_of_memory:
         return _failed("out_of_memory", f"The script ran out of memory: {report.out_of_memory}", report)
     if report.signal is not None:

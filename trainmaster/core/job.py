@@ -13,6 +13,9 @@ from trainmaster.spec.job_spec import JobSpec
 JobId = NewType("JobId", str)
 AllocationName = NewType("AllocationName", str)
 
+#: Environment variable that every process of an attempt carries; it is how leftovers are found when the runner is gone.
+ALLOCATION_MARK = "TM_ALLOCATION"
+
 
 class Phase(StrEnum):
     """Where a job is."""

@@ -178,7 +178,7 @@ def supervise(run: Run, event: RunEvent, now: datetime) -> _Step:
         case Restored():
             return _start(run, now)
         case SetUpFailed():
-            return _upload(run)
+            return _upload(run) if run.state is not RunState.UPLOADING else _uploaded(run)
         case Exited():
             return _exited(run, event)
         case FoundClosed() | StopWanted(why=StopSeen.CLOSED):
@@ -190,10 +190,15 @@ def supervise(run: Run, event: RunEvent, now: datetime) -> _Step:
         case Tick():
             return _tick(run, now)
         case Uploaded():
-            final: tuple[RunInstruction, ...] = (Quit(),) if run.stop_seen is StopSeen.CLOSED else (WriteExit(), Quit())
-            return replace(run, state=RunState.DONE), final
+            return _uploaded(run)
         case _:
             assert_never(event)
+
+
+def _uploaded(run: Run) -> _Step:
+    """Nothing is left to send, or cannot be sent: the exit record comes last, always."""
+    final: tuple[RunInstruction, ...] = (Quit(),) if run.stop_seen is StopSeen.CLOSED else (WriteExit(), Quit())
+    return replace(run, state=RunState.DONE), final
 
 
 def _unless_ending(run: Run, state: RunState, instructions: tuple[RunInstruction, ...]) -> _Step:

@@ -30,18 +30,44 @@ def fingerprint(folder: Path) -> Fingerprint:
     """What lies in the folder now: relative path → what was seen. Files that vanish while we look are not there."""
     found: Fingerprint = {}
     for path, entry in _walk(os.fspath(folder), ""):
+        if not is_utf8(path):
+            continue
         try:
             info = entry.stat(follow_symlinks=False)
             kind = stat.S_IFMT(info.st_mode)
             if kind == stat.S_IFREG:
                 found[path] = Seen("file", info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode & 0o777)
-            elif kind == stat.S_IFLNK:
+            elif kind == stat.S_IFLNK and is_utf8(os.readlink(entry.path)):
                 found[path] = Seen("link", 0, info.st_mtime_ns, 0, info.st_ino, 0o777, os.readlink(entry.path))
             elif kind == stat.S_IFDIR:
                 found[path] = Seen("folder", 0, 0, 0, info.st_ino, info.st_mode & 0o777)
         except OSError:
             continue
     return found
+
+
+def left_out(folder: Path) -> list[str]:
+    """What lies in the folder and cannot be kept: names that are not UTF-8, pipes, sockets, devices; as text for people."""
+    kinds = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
+    found: list[str] = []
+    for path, entry in _walk(os.fspath(folder), ""):
+        try:
+            mode = entry.stat(follow_symlinks=False).st_mode
+        except OSError:
+            continue
+        if not is_utf8(path) or not any(is_kind(mode) for is_kind in kinds):
+            found.append(as_text(path))
+    return found
+
+
+def is_utf8(path: str) -> bool:
+    """Whether a name is text; Linux allows any bytes, an object store's keys do not."""
+    return as_text(path) == path
+
+
+def as_text(path: str) -> str:
+    """A name for people, whatever its bytes."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def files_of(print_: Fingerprint) -> list[str]:

@@ -167,7 +167,8 @@ class Committer:
             return False
         self._committed, self._committed_s = print_, host.elapsed_s()
         self._stored = {f.path: (print_[f.path], f) for f in manifest.files if not f.link}
-        self.trouble = ""
+        odd = checkpoint_folder.left_out(self._settings.folder)
+        self.trouble = f"not part of the checkpoint: {', '.join(odd[:5])} (no plain file, or its name is not UTF-8)" if odd else ""
         self._prune()
         return True
 
@@ -237,7 +238,7 @@ class Committer:
         """Every checkpoint of this job with a marker that can be read."""
         found: list[CheckpointRef] = []
         for entry in self._store.list_keys(layout.checkpoints(self._settings.job_id)):
-            if entry.key.endswith("/COMMIT"):
+            if layout.is_commit(self._settings.job_id, entry.key):
                 with contextlib.suppress(msgspec.DecodeError):
                     found.append(msgspec.json.decode(self._store.get(entry.key) or b"", type=CheckpointRef))
         return found
@@ -302,6 +303,6 @@ def prune(store: BlockingStore, job_id: str, keep: int, attempt: int) -> None:
     for name, own in by_name.items():
         if name in kept or layout.parse_checkpoint_id(name) > newest:
             continue
-        for key in sorted(own, key=lambda k: (not k.endswith("/COMMIT"), not k.endswith("/manifest.json"))):
+        for key in sorted(own, key=lambda k: (not layout.is_commit(job_id, k), k != layout.manifest(job_id, name))):
             if key not in needed:
                 store.delete_prefix(key)

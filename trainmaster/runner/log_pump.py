@@ -29,9 +29,9 @@ CHUNK_BYTES_MAX = 32 << 20
 SPOOL_BYTES_MAX = 2 << 30
 TAIL_BYTES = 128 << 10
 _PIPE_BYTES = 1 << 20
-#: The pipe holds what a script prints during a nap, unless it prints faster than 200 MB/s; then there are no naps.
-_NAP_S = 0.005
-_WINDOW_S = 0.02
+#: The pipe holds what a script prints during a nap, unless it prints faster than 50 MB/s; then there are no naps.
+_NAP_S = 0.02
+_WINDOW_S = 0.05
 _FLOOD_BYTES = 256 << 10
 
 
@@ -63,7 +63,9 @@ class Pump:
 
     def finish(self, timeout_s: float) -> None:
         """Our end of the pipe is closed: read to the end, hand over the last chunk. What a stray process still writes is lost."""
-        os.close(self.sink)
+        if self.sink >= 0:
+            os.close(self.sink)
+            self.sink = -1
         self._thread.join(timeout_s)
 
     def _run(self) -> None:

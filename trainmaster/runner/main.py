@@ -214,12 +214,15 @@ class Runner:
 
     def _counting(self, what: str, total: int) -> Callable[[int], None]:
         """Counts bytes of long work for the heartbeat; whoever watches sees it move."""
-        done = 0
+        done, told_s = 0, host.elapsed_s()
 
         def count(size: int) -> None:
-            nonlocal done
+            nonlocal done, told_s
             done += size
             self.progress = (what, done, total)
+            if host.elapsed_s() - told_s > 1.0:
+                told_s = host.elapsed_s()
+                self.heart.beat_now()
 
         self.progress = (what, 0, total)
         return count
@@ -366,6 +369,7 @@ def main() -> None:
     # The lock came with us through exec; while it is held, the provider knows that we live. Nobody we start may inherit it.
     os.set_inheritable(int(sys.argv[2]), False)  # noqa: FBT003
     host.adopt_orphans()
+    threading.excepthook = _broken
     file = msgspec.json.decode((folder / "launch.json").read_bytes(), type=RunnerFile)
     (folder / "spool").mkdir(exist_ok=True)
     store = _retrying(lambda: open_store(file.request.store_url, options=file.store_options, create=False))
@@ -384,6 +388,13 @@ def _retrying(call: Callable[[], _T]) -> _T:
             _say(f"waiting for the store: {error.sentence}")
             threading.Event().wait(pause_s)
             pause_s = min(5.0, pause_s * 2)
+
+
+def _broken(failed: threading.ExceptHookArgs) -> None:
+    """A thread died of a fault of ours. Going on without it would lose logs or commits in silence: end, and let another try."""
+    sys.excepthook(failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback)
+    sys.stderr.flush()
+    os._exit(70)
 
 
 def _own_words(folder: Path) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +23,8 @@ _LINE_MAX = 64 << 10
 _BATCH_BYTES_MAX = 8 << 20
 _STEPS_KEPT = 100_000
 _SAME_TICK_S = 1e-5
+#: also refuses what is no number at all
+_STEP_MAX = 1e15
 
 
 class MetricReader:
@@ -41,6 +44,7 @@ class MetricReader:
         self._seq = 0
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
+        self._reading = threading.Lock()
         self.step: int | None = None
         #: when which step was reported, newest last
         self._steps: deque[tuple[float, int]] = deque(maxlen=_STEPS_KEPT)
@@ -73,14 +77,19 @@ class MetricReader:
 
     def read_file(self) -> None:
         """Take over what the helper wrote since the last look."""
-        try:
-            with open(self._file, "rb") as file:
+        with self._reading:
+            try:
+                # Not blocking: a script may have put a pipe in its place, and metrics must never hold up the rest.
+                descriptor = os.open(self._file, os.O_RDONLY | os.O_NONBLOCK)
+            except OSError:
+                return
+            with open(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return
                 file.seek(self._offset)
                 while block := file.read(_BLOCK):
                     self._offset += len(block)
                     self._take_lines(block)
-        except FileNotFoundError:
-            return
 
     def flush(self) -> None:
         """Write what was collected as one chunk; on trouble it stays for the next time."""
@@ -124,7 +133,7 @@ class MetricReader:
         for line in lines:
             try:
                 point = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(point, dict):
                 self._add(point)
@@ -145,7 +154,7 @@ class MetricReader:
 
     def _add(self, point: dict[str, object]) -> None:
         step = point.get("step")
-        if isinstance(step, int | float) and not isinstance(step, bool):
+        if isinstance(step, int | float) and not isinstance(step, bool) and abs(step) < _STEP_MAX:
             self.step = point["step"] = int(step)
             self._steps.append((_seconds(point.get("t")), self.step))
         told = point.pop("checkpoint", None)

@@ -14,12 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trainmaster.adapters import host
+from trainmaster.core.job import ALLOCATION_MARK
 
 if TYPE_CHECKING:
     import resource
-
-#: Every process of an attempt carries this; it is how leftovers are found when the runner is gone.
-MARK = "TM_ALLOCATION"
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -57,7 +55,7 @@ class JobProcess:
         process = subprocess.Popen(
             list(command),
             cwd=folder,
-            env={**environ, MARK: self._name},
+            env={**environ, ALLOCATION_MARK: self._name},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -17,6 +17,7 @@ from trainmaster.core.messages import JobFile
 from trainmaster.errors import StoreError, UserError
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.ports.provider import LaunchRequest
+from trainmaster.runner.checkpoint_folder import as_text, is_utf8
 from trainmaster.spec import layout, script_contract
 from trainmaster.spec.layout import Key
 
@@ -167,7 +168,7 @@ def artifacts(place: Workplace) -> list[tuple[Key, Path]]:
     ]
     keep = place.file.spec.outputs.keep
     for path in left_behind(place):
-        if any(_matches(path, pattern) for pattern in keep):
+        if is_utf8(path) and any(_matches(path, pattern) for pattern in keep):
             pairs.append((Key(f"{layout.working(job_id)}/{path}"), place.working / path))
     return pairs
 
@@ -176,7 +177,7 @@ def not_kept(place: Workplace) -> list[str]:
     """What the script left in its working folder and nobody asked to keep, for the record."""
     keep = place.file.spec.outputs.keep
     paths = [path for path in left_behind(place) if not any(_matches(path, pattern) for pattern in keep)]
-    return paths[:_LISTED_MAX]
+    return [as_text(path) for path in paths[:_LISTED_MAX]]
 
 
 def upload(
@@ -198,7 +199,7 @@ def _below(prefix: Key, folder: Path) -> list[tuple[Key, Path]]:
         folders.sort()
         for name in sorted(files):
             path = Path(root, name)
-            if path.is_file():
+            if path.is_file() and is_utf8(name) and is_utf8(root):
                 found.append((Key(f"{prefix}/{path.relative_to(folder).as_posix()}"), path))
     return found
 

@@ -138,6 +138,12 @@ def commit(job_id: str, checkpoint_name: str) -> Key:
     return Key(f"{checkpoint(job_id, checkpoint_name)}/COMMIT")
 
 
+def is_commit(job_id: str, key: str) -> bool:
+    """Whether a key is such a marker; a file of a checkpoint may have the same name."""
+    name, slash, rest = key.removeprefix(f"{checkpoints(job_id)}/").partition("/")
+    return bool(slash) and rest == "COMMIT" and key == commit(job_id, name)
+
+
 def model(job_id: str) -> Key:
     """Prefix of the model."""
     return Key(f"jobs/{job_id}/model")

@@ -32,6 +32,11 @@ def _one_thing_to_run(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("command", "is missing, and entry_point too; wanted exactly one of the two", hint)
 
 
+def _name_can_be_used(spec: JobSpec) -> Iterator[Problem]:
+    if spec.name == "last":
+        yield Problem("name", 'found "last", which means the newest job in every command', "Choose another name.")
+
+
 def _command_says_something(spec: JobSpec) -> Iterator[Problem]:
     command = spec.command
     if command is None:
@@ -122,15 +127,22 @@ def _channels_are_names(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(join("inputs", channel), "as a name: wanted 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or digit")
 
 
+#: A group that ends in an unbounded repetition and is repeated itself: the classic way to a search that never ends.
+_REPEATED_REPEAT = re.compile(r"(?<!\\)[+*]\??\)(?:[+*]|\{\d+,\})")
+
+
 def _patterns_compile(spec: JobSpec) -> Iterator[Problem]:
     for index, pattern in enumerate(spec.metrics.patterns):
         path = f"metrics.patterns[{index}].regex"
         try:
             with warnings.catch_warnings(action="ignore"):
-                groups = re.compile(pattern.regex).groups
-        except (re.error, OverflowError, RecursionError) as error:
+                groups = re.compile(pattern.regex.encode(), re.MULTILINE).groups
+        except (re.error, OverflowError, RecursionError, ValueError) as error:
             yield Problem(path, f"found {quoted(pattern.regex)}, which is no regular expression: {str(error)[:100]}")
             continue
+        if _REPEATED_REPEAT.search(pattern.regex):
+            hint = "Such a pattern can take for ever on one line; write the inner part without `+` or `*`."
+            yield Problem(path, f"found {quoted(pattern.regex)}, which repeats a repetition", hint)
         if groups == 0:
             hint = r"Put the number in a group, such as `loss=([0-9.]+)`."
             yield Problem(path, f"found {quoted(pattern.regex)}, wanted at least one group", hint)
@@ -153,6 +165,7 @@ def _alternatives_name_fields(spec: JobSpec) -> Iterator[Problem]:
 
 RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _one_thing_to_run,
+    _name_can_be_used,
     _command_says_something,
     _words_have_a_place,
     _words_fit,

@@ -14,10 +14,9 @@ import msgspec
 
 from trainmaster.adapters import host
 from trainmaster.adapters.providers.local.translate import Found, LaunchFile, ProcessFile
+from trainmaster.core.job import ALLOCATION_MARK
 
 _KILL_ROUNDS = 50
-#: Given to each process of an attempt by its runner.
-_MARK = "TM_ALLOCATION"
 
 
 class LocalClient:
@@ -39,13 +38,14 @@ class LocalClient:
             (place / "launch.json").write_bytes(launch_file)
             with open(place / "runner.log", "ab") as log:
                 child = subprocess.Popen(
-                    [sys.executable, "-m", "trainmaster.runner", str(place), str(lock)],
+                    [sys.executable, "-P", "-m", "trainmaster.runner", str(place), str(lock)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
                     pass_fds=(lock,),
                     cwd="/",
+                    env=host.own_environment(),
                 )
         finally:
             os.close(lock)
@@ -149,7 +149,7 @@ def _cgroup(place: Path) -> Path | None:
 
 def _processes_of(name: str, cgroup: Path | None) -> tuple[int, ...]:
     """What lives of a job, wherever it went: by its mark, which a process may lose, and by its cgroup, where there is one."""
-    found = {*host.marked_processes(_MARK, name), *(host.cgroup_processes(cgroup) if cgroup is not None else ())}
+    found = {*host.marked_processes(ALLOCATION_MARK, name), *(host.cgroup_processes(cgroup) if cgroup is not None else ())}
     return tuple(sorted(found))
 
 
