@@ -10,12 +10,18 @@ puts a copy of this file on the script's path, so that the import works in any e
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _UNDECIDED, _ELSEWHERE = -1, -2
 _file = _UNDECIDED
+_encode: Callable[[object], str] | None = None
+#: The clock that file systems stamp files with: tells whether a file was written before or after a line.
+_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
 
 
 def log(step: int | None = None, **metrics: float) -> None:
@@ -24,8 +30,10 @@ def log(step: int | None = None, **metrics: float) -> None:
         return
     point: dict[str, object] = _with_step(step)
     for name, value in metrics.items():
-        with contextlib.suppress(TypeError, ValueError):  # what is no number is not reported, and never ends a training
+        try:  # noqa: SIM105  once per step of a training: a context manager would cost more than the rest
             point[name] = float(value)
+        except (TypeError, ValueError):  # what is no number is not reported, and never ends a training
+            pass
     _append(point)
 
 
@@ -36,24 +44,24 @@ def checkpoint(path: str | os.PathLike[str], step: int) -> None:
 
 
 def _with_step(step: int | None) -> dict[str, object]:
-    if step is not None:
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
-            return {"step": int(step)}
-    return {}
+    try:
+        return {} if step is None else {"step": int(step)}
+    except (TypeError, ValueError, OverflowError):
+        return {}
 
 
 def _append(point: dict[str, object]) -> None:
     """One write call per line: lines of several processes do not mix. Trouble with the file is not the script's trouble."""
-    global _file  # noqa: PLW0603
-    import json
-
-    # The clock that file systems stamp files with: tells whether a file was written before or after this line.
-    point["t"] = time.clock_gettime(getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME))
+    global _file, _encode  # noqa: PLW0603
+    point["t"] = time.clock_gettime(_CLOCK)
     try:
-        if _file == _UNDECIDED:
+        if _encode is None:
+            from json import JSONEncoder  # at the first call: most programs that import this package never make one
+
+            _encode = JSONEncoder(separators=(",", ":"), check_circular=False).encode
             path = os.environ.get("TM_METRICS_FILE")
             _file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if path else _ELSEWHERE
         if _file >= 0:
-            os.write(_file, json.dumps(point).encode() + b"\n")
+            os.write(_file, _encode(point).encode() + b"\n")
     except OSError:
         _file = _ELSEWHERE
