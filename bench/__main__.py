@@ -1,4 +1,4 @@
-"""Which measurements are made, and where do their results go? `python -m bench [NAME...] [--write] [--quick]`"""
+"""Which measurements are made, and where do their results go? `python -m bench [NAME...] [--write] [--quick] [--rounds N]`"""
 
 import argparse
 import os
@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 def main() -> int:
     """0 when everything could be measured, whatever the numbers say: they are for people to judge, not for tests."""
     options = _options()
-    with scratch(options.scratch, quick=options.quick) as scene:
+    with scratch(options.scratch, quick=options.quick, rounds=options.rounds, cpu=options.cpu) as scene:
         facts = machine(scene.folder)
         facts["peers"] = ", ".join(f"{peer} {peers.version(peer) or 'not installed'}" for peer in peers.PEERS)
         rows: list[Row] = []
@@ -58,11 +58,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md (everything has to be measured for that)")
     parser.add_argument("--quick", action="store_true", help="one small round of each: shows that it works, not how fast")
     parser.add_argument("--scratch", metavar="FOLDER", help="where to work; needs 20 GB on the disk to be measured")
+    parser.add_argument("--rounds", type=int, metavar="N", help="so many rounds instead of each measurement's own number")
+    parser.add_argument("--cpu", default="any", metavar="N", help="overhead: keep the script, bare and under us, to this CPU")
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in MEASUREMENTS]:
         parser.error(f"there is no {unknown[0]}; measurements: {', '.join(MEASUREMENTS)}")
-    if options.write and (options.names or options.quick):
-        parser.error("--write needs everything measured in full: leave out the names and --quick")
+    if options.rounds is not None and options.rounds < 1:
+        parser.error("--rounds must be 1 or more")
+    if options.cpu != "any" and not (options.cpu.isdigit() and int(options.cpu) in os.sched_getaffinity(0)):
+        parser.error(f"--cpu must be one of {', '.join(map(str, sorted(os.sched_getaffinity(0))))}")
+    if options.write and (options.names or options.quick or options.rounds):
+        parser.error("--write needs everything measured in full: leave out the names, --quick and --rounds")
     return options
 
 

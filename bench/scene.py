@@ -16,8 +16,10 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parent
 JOBS = BENCH / "jobs"
-TRAINMASTER = ROOT / ".venv" / "bin" / "trainmaster"
-OUR_PYTHON = ROOT / ".venv" / "bin" / "python"
+#: The environment of `make install`, or the one that measures: a machine that has only the repository may keep it elsewhere.
+PROGRAMS = ROOT / ".venv" / "bin" if (ROOT / ".venv" / "bin" / "trainmaster").exists() else Path(sys.prefix) / "bin"
+TRAINMASTER = PROGRAMS / "trainmaster"
+OUR_PYTHON = PROGRAMS / "python"
 
 
 class BenchFailed(Exception):
@@ -36,9 +38,12 @@ class Spent:
 class Scene:
     """A scratch folder with a virtual environment that every job of every system runs in."""
 
-    def __init__(self, folder: Path, *, quick: bool) -> None:
+    def __init__(self, folder: Path, *, quick: bool, rounds: int | None = None, cpu: str = "any") -> None:
         self.folder = folder
         self.quick = quick
+        #: the CPU that a measured script keeps to, or "any"
+        self.cpu = cpu
+        self._rounds = rounds
         self._venv = folder / "venv"
         # A link to a real interpreter: `python` on the PATH may be a shim that costs more than the job.
         subprocess.run([getattr(sys, "_base_executable", sys.executable), "-m", "venv", "--without-pip", self._venv], check=True)
@@ -76,16 +81,16 @@ class Scene:
             time.sleep(6)
 
     def rounds(self, wanted: int) -> int:
-        """How many rounds to make; `--quick` makes one, to see whether everything works."""
-        return 1 if self.quick else wanted
+        """How many rounds to make: what `--rounds` says, or what is wanted; one with `--quick`, to see whether everything works."""
+        return 1 if self.quick else self._rounds or wanted
 
 
 @contextlib.contextmanager
-def scratch(where: str | None, *, quick: bool):
+def scratch(where: str | None, **how: object):
     """A scene; its folder goes at the end, also when background drivers take their time to leave."""
     folder = Path(tempfile.mkdtemp(prefix="tm-bench-", dir=where))
     try:
-        yield Scene(folder, quick=quick)
+        yield Scene(folder, **how)
     finally:
         remove(folder)
 

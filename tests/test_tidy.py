@@ -11,8 +11,8 @@ PACKAGE = ROOT / "trainmaster"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 PROVIDERS = {"local", "docker", "gce", "ec2", "slurm", "kubernetes", "simulated"}
-#: the default of a spec, the default of a script's machine type, and the composition root must name it
-MAY_NAME_LOCAL = {"job_spec.py", "script_contract.py", "embedded.py"}
+#: the default of a spec and the default of a script's machine type must name it
+MAY_NAME_LOCAL = {"job_spec.py", "script_contract.py"}
 BAD_NAMES = {"utils", "util", "common", "helpers", "base", "manager", "misc"}
 
 
@@ -65,7 +65,7 @@ def test_no_any_inside(path):
     assert not re.search(r"\bAny\b", path.read_text()), "rule 9: no Any in core, spec and ports"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if "providers" not in p.parts and "testing" not in p.parts], ids=_name)
+@pytest.mark.parametrize("path", [p for p in MODULES if not {"providers", "testing", "embedded.py"} & set(p.parts)], ids=_name)
 def test_nobody_asks_a_provider_who_it_is(path):
     found = {
         node.value
@@ -86,3 +86,21 @@ def test_nothing_is_left_for_later(path):
 def test_no_patching(path):
     words = ["mock" + ".patch", "monkeypatch" + ".setattr", "mocker" + ".patch"]
     assert not [word for word in words if word in path.read_text()], "rule 12: pass a fake in"
+
+
+def test_one_word_per_thing():
+    homes: dict[str, list[str]] = {}
+    for path in (path for path in MODULES if "testing" not in path.parts):
+        for node in ast.parse(path.read_text()).body:
+            names = [node.name] if isinstance(node, ast.ClassDef) else _aliases(node)
+            for name in (name for name in names if not name.startswith("_")):
+                homes.setdefault(name, []).append(_name(path))
+    twice = {name: found for name, found in homes.items() if len(found) > 1}
+    assert not twice, f"rule 11: one word per thing; rename one of each: {twice}"
+
+
+def _aliases(node: ast.stmt) -> list[str]:
+    """Names of types made by assignment, such as `Entries = dict[str, Entry]`."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Subscript | ast.BinOp):
+        return []
+    return [target.id for target in node.targets if isinstance(target, ast.Name) and re.fullmatch(r"[A-Z][a-z]\w+", target.id)]

@@ -41,6 +41,14 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     driver_idle_s: float = 2.0
     #: how long a command waits for a database that somebody else writes to
     database_wait_s: float = 30.0
+    #: machines of the simulated fleet, each with one CPU
+    simulated_machines: int = 4
+    #: how long a simulated machine takes to boot, about
+    simulated_boot_s: float = 2.0
+    #: how long a job's first simulated machine runs before it is taken back, about; each later one lives twice as long; 0: for ever
+    simulated_preempt_s: float = 20.0
+    #: how long it has between the notice (SIGTERM) and the end; 0: there is no notice
+    simulated_notice_s: float = 5.0
 
     @property
     def home_path(self) -> Path:
@@ -167,6 +175,12 @@ def _seconds(text: str) -> float | None:
     return _number(text) or parse_duration(text) or None
 
 
+def _seconds_from_0(text: str) -> float | None:
+    """Like `_seconds`; 0 switches something off."""
+    return 0.0 if text.strip() in {"0", "0.0", "0s"} else _seconds(text)
+
+
+_DURATION_FROM_0 = "a duration, 0 or more: seconds, or text such as 5s, 1m30s"
 _DURATION = "a duration, more than 0: seconds, or text such as 5s, 1m30s"
 _SIZE = "a size, more than 0: bytes, or text such as 500MB, 16GiB"
 #: setting → what is wanted, and text → value or None
@@ -181,4 +195,8 @@ _KINDS: dict[str, tuple[str, Callable[[str], float | int | str | None]]] = {
     "look_s": (_DURATION, _seconds),
     "driver_idle_s": (_DURATION, _seconds),
     "database_wait_s": (_DURATION, _seconds),
+    "simulated_machines": ("a whole number, more than 0", lambda text: _count(text) or None),
+    "simulated_boot_s": (_DURATION_FROM_0, _seconds_from_0),
+    "simulated_preempt_s": (_DURATION_FROM_0, _seconds_from_0),
+    "simulated_notice_s": (_DURATION_FROM_0, _seconds_from_0),
 }

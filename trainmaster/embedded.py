@@ -41,7 +41,9 @@ from trainmaster.spec import layout
 from trainmaster.spec.job_spec import JobSpec
 
 _DRIVER_LEASE_S = 15.0
-_POLL_S = 0.1
+_POLL_S_MIN, _POLL_S_MAX = 0.05, 0.5
+#: how often to see whether somebody drives
+_DRIVEN_S = 1.0
 
 T = TypeVar("T")
 
@@ -183,22 +185,24 @@ class Embedded:
         if due is None:
             return False
         await self._end_leases_of_the_dead()
-        now = self.ports.clock.now()
-        lease = WorkLease(name="driver", owner=self.ports.owner)
-        if not await self.ports.database.hold(lease, now, now + timedelta(seconds=_DRIVER_LEASE_S)):
+        # Only a look: a lease taken for a moment would be seen by others as somebody driving. Several may start one now; the lease
+        # that it takes lets one of them stay.
+        if await self.ports.database.holder("driver", self.ports.clock.now()) is not None:
             return False
-        await self.ports.database.let_go(lease)
         self._start_driver()
         return True
 
     async def until_finished(self, job_id: JobId) -> JobRecord:
         """Wait for a job's end. Whoever drives may be killed while we wait: then another is started."""
-        looks = 0
+        waited_s = driven_s = 0.0
         while not (job := await self.service.get(job_id)).is_finished:
-            if looks % 10 == 0:
+            if waited_s >= driven_s:
                 await self.ensure_driven()
-            looks += 1
-            await asyncio.sleep(_POLL_S)
+                driven_s = waited_s + _DRIVEN_S
+            # A twentieth of the time it took so far is not missed, and the job's processor is not ours.
+            pause_s = min(_POLL_S_MAX, max(_POLL_S_MIN, waited_s / 20))
+            await asyncio.sleep(pause_s)
+            waited_s += pause_s
         return job
 
     def _start_driver(self) -> None:
@@ -270,13 +274,14 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
     try:
         store = _open_store(config)
         local: Provider = LocalProvider(home / "machines", home / "environments", _slots(config))
+        providers = {"local": wrap(local) if wrap is not None else local, "simulated": _simulated(config)}
         timing = Timing(attempt_lease_s=config.attempt_lease_s, lease_margin_s=config.attempt_lease_s / 2, look_s=config.look_s)
         ports = Ports(
             clock=SystemClock(),
             database=database,
             store=AsyncDoor(store),
             store_url=store.url,
-            providers={"local": wrap(local) if wrap is not None else local},
+            providers=providers,
             timing=timing,
             heartbeat_s=config.heartbeat_s,
             owner=f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(4)}",
@@ -284,6 +289,28 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
         yield Embedded(config, ports, store)
     finally:
         await database.close()
+
+
+def _simulated(config: Config) -> Provider:
+    """A fleet of pretended machines; nothing of it is loaded before a job asks for it."""
+    from trainmaster.adapters.late_provider import LateProvider
+
+    folder = config.home_path / "simulated"
+
+    def open_provider() -> Provider:
+        from trainmaster.adapters.providers.simulated.client import FEATURES, LaptopFleet
+        from trainmaster.adapters.providers.simulated.fate import FleetSettings
+        from trainmaster.adapters.providers.simulated.provider import SimulatedProvider
+
+        settings = FleetSettings(
+            machines=config.simulated_machines,
+            boot_s=config.simulated_boot_s,
+            preempt_s=config.simulated_preempt_s,
+            notice_s=config.simulated_notice_s,
+        )
+        return SimulatedProvider(LaptopFleet(folder, config.home_path / "environments", settings), FEATURES)
+
+    return LateProvider("simulated", open_provider, folder.exists)
 
 
 def _open_store(config: Config) -> BlockingStore:

@@ -2,7 +2,7 @@
 
 import os
 
-from trainmaster.adapters.source_changes import changed_since, fingerprint
+from trainmaster.adapters.source_changes import changed_since, file_marks
 
 
 def add(folder, path, text=""):
@@ -17,7 +17,7 @@ def test_new_and_changed_files_are_told_from_old_ones(tmp_path):
     add(tmp_path, "data/old.txt", "old")
     rewritten = add(tmp_path, "data/rewritten.txt", "abc")
     os.utime(rewritten, ns=(1, 1))
-    before = fingerprint(tmp_path)
+    before = file_marks(tmp_path)
     assert changed_since(before, tmp_path) == []
 
     add(tmp_path, "out/model.bin", "weights")
@@ -31,4 +31,4 @@ def test_new_and_changed_files_are_told_from_old_ones(tmp_path):
 
 
 def test_a_folder_that_is_gone_holds_nothing(tmp_path):
-    assert fingerprint(tmp_path / "gone") == {}
+    assert file_marks(tmp_path / "gone") == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -148,7 +149,11 @@ class Terminal:
     def has_open(self, name: str) -> bool:
         """Whether the command holds a file open."""
         folder = f"/proc/{self._process.pid}/fd"
-        return any(os.path.basename(os.readlink(f"{folder}/{number}")) == name for number in os.listdir(folder))
+        for number in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):  # closed while we look
+                if os.path.basename(os.readlink(f"{folder}/{number}")) == name:
+                    return True
+        return False
 
     def type(self, keys: bytes) -> None:
         """Press keys."""

@@ -54,6 +54,14 @@ def test_looks_load_no_more(scene, tmp_path):
         assert loaded(scene.world, tmp_path, *words) & (HEAVY | PACKING) == set(), words
 
 
+def test_a_fleet_that_is_not_used_is_not_loaded(world, tmp_path):
+    world.write("train.py", "print('hello')")
+    modules = loaded(world, tmp_path, "run", "train.py")
+    assert "trainmaster.adapters.providers.local.provider" in modules
+    assert not {name for name in modules if name.startswith("trainmaster.adapters.providers.simulated")}
+    assert not (world.home / "simulated").exists()
+
+
 def test_the_runner_knows_only_the_store(scene):
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "trainmaster.runner"], env=scene.world.environ, capture_output=True, timeout=60

@@ -21,6 +21,13 @@ def test_variables_win_over_the_file(tmp_path):
     assert config.store_url == str(tmp_path / "kept"), "in the file, relative to the file"
 
 
+@pytest.mark.parametrize("zero", ["0", "0.0", "0s", " 0 "])
+def test_0_switches_off_what_a_simulated_machine_does(tmp_path, zero):
+    (tmp_path / "config.yaml").write_text("simulated_notice_s: 0\nsimulated_boot_s: 1m30s\n")
+    config = read_config({"TRAINMASTER_HOME": str(tmp_path), "TRAINMASTER_SIMULATED_PREEMPT_S": zero})
+    assert (config.simulated_preempt_s, config.simulated_notice_s, config.simulated_boot_s) == (0.0, 0.0, 90.0)
+
+
 def test_addresses_stay_as_they_are(tmp_path):
     environ = {"TRAINMASTER_HOME": str(tmp_path)}
     assert read_config({**environ, "TRAINMASTER_STORE": "s3://bucket/x"}).store_url == "s3://bucket/x"
@@ -49,6 +56,10 @@ def test_words_of_others_with_our_prefix_are_theirs(tmp_path):
         ("ATTEMPT_LEASE_S", "-1"),
         ("LOOK_S", "True"),
         ("DRIVER_IDLE_S", "1 fortnight"),
+        ("SIMULATED_MACHINES", "0"),
+        ("SIMULATED_BOOT_S", "-1"),
+        ("SIMULATED_PREEMPT_S", "never"),
+        ("SIMULATED_NOTICE_S", "nan"),
     ],
 )
 def test_values_that_do_not_fit(tmp_path, name, value):

@@ -80,18 +80,3 @@ def test_a_job_is_looked_at_after_the_clock_went_back(tmp_path, when):
         await database.close()
 
     asyncio.run(play())
-
-
-def test_leases_of_the_dead_end_at_once_and_their_jobs_are_due(tmp_path):
-    async def play() -> None:
-        database = SqliteDatabase.open(tmp_path / "db")
-        await database.add(a_job(Phase.RUNNING), [], at(0))
-        assert await database.lease_due("dead", at(10), at(9999), 5) == ["j7"]
-        assert await database.lease_due("me", at(20), at(40), 5) == []
-        await database.end_leases("somebody else", at(20))
-        assert await database.lease_due("me", at(20), at(40), 5) == []
-        await database.end_leases("dead", at(20))
-        assert await database.lease_due("me", at(20), at(40), 5) == ["j7"]
-        await database.close()
-
-    asyncio.run(play())

@@ -4,6 +4,7 @@ import pytest
 from trainmaster.core import checkpoints
 from trainmaster.core.job import Phase
 from trainmaster.core.messages import ClaimFile, JobFile, Manifest, ManifestFile, OpenFile, OrderFile, OrderKind
+from trainmaster.spec import layout
 from trainmaster.testing.builders import a_commit, a_job, an_attempt, at
 
 JOB = a_job(
@@ -63,3 +64,41 @@ def test_heads_are_those_of_attempts_that_are_over():
 )
 def test_what_is_written_is_read_back(message):
     assert msgspec.json.decode(msgspec.json.encode(message), type=type(message)) == message
+
+
+def _keys(*names: str, half: str = "", alone: str = "") -> list[str]:
+    """Keys of whole checkpoints, of one without a marker, and of a marker without anything."""
+    found = [
+        key
+        for name in names
+        for key in (layout.checkpoint_file("j", name, "w"), layout.manifest("j", name), layout.commit("j", name))
+    ]
+    if half:
+        found += [layout.checkpoint_file("j", half, "w")]
+    if alone:
+        found += [layout.commit("j", alone)]
+    return sorted(found)
+
+
+def test_a_marker_alone_is_no_commit():
+    keys = _keys("1-000002", alone="1-000001")
+    assert checkpoints.committed("j", keys) == [layout.commit("j", "1-000002")]
+
+
+def test_the_newest_are_kept_and_of_the_others_the_marker_goes_first():
+    keys = _keys("1-000001", "1-000003", "2-000001", half="1-000002")
+    kept = checkpoints.kept("j", keys, 2, attempt=2)
+    assert kept == ["1-000003", "2-000001"]
+    needed = [layout.checkpoint_file("j", "1-000002", "w")]
+    gone = checkpoints.removable("j", keys, kept, needed)
+    assert gone == [layout.commit("j", "1-000001"), layout.manifest("j", "1-000001"), layout.checkpoint_file("j", "1-000001", "w")]
+    assert checkpoints.removable("j", keys, kept, ()) == [*gone, *needed]
+
+
+def test_a_commit_under_way_is_not_removed():
+    keys = _keys("1-000001", half="1-000002")
+    assert checkpoints.removable("j", keys, ["1-000001"], ()) == []
+
+
+def test_an_old_runner_removes_nothing_once_a_newer_attempt_writes():
+    assert checkpoints.kept("j", _keys("1-000001", half="2-000001"), 1, attempt=1) is None

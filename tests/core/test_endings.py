@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from trainmaster.core import endings
-from trainmaster.core.facts import ExitReport, StopSeen
+from trainmaster.core.facts import ExitReport, Seen, Sighting, StopSeen
 from trainmaster.core.job import EndingKind, Reason
 from trainmaster.testing.builders import a_refusal, a_stop, a_timeline, an_exit
 
@@ -104,6 +104,32 @@ def test_a_failure_shows_everything_it_rests_on():
 )
 def test_endings_without_a_report(ending, kind, code):
     assert (ending.kind, ending.reason.code) == (kind, code)
+
+
+TAKEN_BACK = Sighting(seen=Seen.GONE, evidence="the fleet said so", preempted="preempted at noon")
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        endings.lost("seen"),
+        endings.never_started("seen"),
+        endings.ending_of(_report(code=143, stop_seen=StopSeen.TERMINATED), None),
+    ],
+)
+def test_an_interruption_is_told_in_the_words_of_whoever_took_the_machine_back(ending):
+    told = endings.in_the_providers_words(ending, TAKEN_BACK)
+    assert told.kind is EndingKind.INTERRUPTED
+    assert told.reason.code == "preempted"
+    assert told.reason.sentence == "The provider took the machine back: preempted at noon."
+    assert told.reason.evidence == {**ending.reason.evidence, "seen": "the fleet said so"}
+    assert endings.in_the_providers_words(ending, replace(TAKEN_BACK, preempted="")) == ending
+
+
+@pytest.mark.parametrize("report", [_report(code=0), _report(code=3), _report(code=0, stop_seen=StopSeen.ORDER)])
+def test_what_ended_before_the_machine_was_taken_back_is_no_preemption(report):
+    ending = endings.ending_of(report, a_stop())
+    assert endings.in_the_providers_words(ending, TAKEN_BACK) == ending
 
 
 @given(REPORTS, st.none() | STOPS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -251,6 +252,7 @@ class _Source:
         self._progress = progress
         self._hasher = blake3(max_threads=1)
         self._size = 0
+        self._unsent: deque[int] = deque()
         self.error: OSError | None = None
 
     def read(self) -> bytes:
@@ -263,9 +265,17 @@ class _Source:
         part = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._hasher.update(part)
         self._size += len(part)
-        if self._progress is not None and part:
-            self._progress(len(part))
+        if part:
+            self._unsent.append(len(part))
+            self._tell_sent(PARTS_AT_ONCE + 1)
         return part
+
+    def _tell_sent(self, unsent: int) -> None:
+        """Progress is what was sent, not what was read: of the parts read, so many may still be on their way."""
+        while len(self._unsent) > unsent:
+            size = self._unsent.popleft()
+            if self._progress is not None:
+                self._progress(size)
 
     def parts(self, *already_read: bytes) -> Iterator[bytes]:
         """All parts. obstore hands an error raised in here through; it is kept to be told from the store's own."""
@@ -278,7 +288,8 @@ class _Source:
             raise
 
     def stored(self) -> StoredFile:
-        """What was read."""
+        """What was read, and is sent by now."""
+        self._tell_sent(0)
         return StoredFile(size_bytes=self._size, blake3=self._hasher.hexdigest())
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 
 IS_LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _F_SETPIPE_SZ = 1, 36, 1031
+#: A look at a lock takes microseconds; one that lasts a second is somebody stopped in the middle of it.
+_LOOKS_TO_WAIT_FOR = 1000
 _libc = ctypes.CDLL(None, use_errno=True) if IS_LINUX else None
 
 
@@ -78,16 +80,49 @@ def elapsed_s() -> float:
 
 
 def try_lock(path: Path, *, create: bool) -> int | None:
-    """Take an exclusive lock that the kernel ends with our process; None if somebody holds it. The caller closes the descriptor."""
+    """Take an exclusive lock that the kernel ends with our process; None if somebody holds it. The caller closes the descriptor.
+
+    Whoever only looks, with `is_locked`, keeps nobody from taking it: we wait until it has looked.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        for _ in range(_LOOKS_TO_WAIT_FOR):
+            if _flock(descriptor, fcntl.LOCK_EX):
+                return descriptor
+            if not _flock(descriptor, fcntl.LOCK_SH):
+                break
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # only lookers hold it
+            _pause()
+    except BaseException:
         os.close(descriptor)
-        if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
-            return None
         raise
-    return descriptor
+    os.close(descriptor)
+    return None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the exclusive lock. Several may look at once; FileNotFoundError when there is nothing to look at."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return not _flock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+            return False
+        raise
+    return True
+
+
+def _pause() -> None:
+    import time
+
+    time.sleep(0.001)
 
 
 def process_start(pid: int) -> str:
@@ -100,6 +135,16 @@ def process_state(pid: int) -> str:
     """One letter: R, S, D, T (stopped), Z (ended)…; empty if there is none."""
     fields = _stat_fields(pid)
     return fields[0] if fields else ""
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process handles a signal by now; where nobody can tell, we believe it."""
+    if not IS_LINUX:
+        return True
+    with contextlib.suppress(OSError, StopIteration, ValueError), open(f"/proc/{pid}/status") as file:
+        caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))
+        return bool(caught >> (number - 1) & 1)
+    return False
 
 
 def is_same_process(pid: int, start: str) -> bool:

@@ -43,10 +43,6 @@ def forget(folder: Path, owner: str) -> None:
 
 def _is_held(path: Path) -> bool:
     try:
-        lock = host.try_lock(path, create=False)
+        return host.is_locked(path)
     except FileNotFoundError:
         return True  # it left in order
-    if lock is None:
-        return True
-    os.close(lock)
-    return False

@@ -9,12 +9,12 @@ from pathlib import Path
 from trainmaster.adapters.source_secrets import is_cache
 
 #: Size and time of the last change, in nanoseconds, of each file and link; paths are relative and "/"-separated.
-Fingerprint = dict[str, tuple[int, int]]
+FileMarks = dict[str, tuple[int, int]]
 
 
-def fingerprint(folder: Path) -> Fingerprint:
+def file_marks(folder: Path) -> FileMarks:
     """What is in `folder` now, caches aside. What cannot be read is passed over: a job may leave anything behind."""
-    found: Fingerprint = {}
+    found: FileMarks = {}
     folders = [("", os.fspath(folder))]
     while folders:
         prefix, path = folders.pop()
@@ -26,12 +26,12 @@ def fingerprint(folder: Path) -> Fingerprint:
     return found
 
 
-def changed_since(before: Fingerprint, folder: Path) -> list[str]:
+def changed_since(before: FileMarks, folder: Path) -> list[str]:
     """The files and links that are new in `folder`, or not what they were; sorted."""
-    return sorted(path for path, mark in fingerprint(folder).items() if before.get(path) != mark)
+    return sorted(path for path, mark in file_marks(folder).items() if before.get(path) != mark)
 
 
-def _note(entries: list[os.DirEntry[str]], prefix: str, found: Fingerprint, folders: list[tuple[str, str]]) -> None:
+def _note(entries: list[os.DirEntry[str]], prefix: str, found: FileMarks, folders: list[tuple[str, str]]) -> None:
     for entry in entries:
         if is_cache(entry.name):
             continue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -15,9 +17,22 @@ from trainmaster.errors import InvalidSpec, Refused
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
 
+if TYPE_CHECKING:
+    from trainmaster.core.messages import Manifest, ManifestFile
+
 _PARTS = ("model", "output", "working", "checkpoint", "logs", "code")
-#: Key, path below the target folder and size of a file.
-_Found = tuple[Key, str, int]
+
+
+class _Wanted(NamedTuple):
+    """One thing to bring home: where it lies, its path below the target folder, its size."""
+
+    key: Key
+    path: str
+    size: int
+    #: for a file of a checkpoint: which one, and what was committed
+    checkpoint: str = ""
+    committed: ManifestFile | None = None
+    is_folder: bool = False
 
 
 @click.command("pull")
@@ -53,18 +68,13 @@ def pull_command(
         found = [file for part in wanted for file in _find(embedded, record, part, checkpoint)]
         if not found:
             raise Refused(f"{record.id} has no {' or '.join(wanted)} to pull", hint=_elsewhere(record))
-        total = sum(size for _, _, size in found)
-        done = 0
-        for key, path, size in found:
-            (target / path).parent.mkdir(parents=True, exist_ok=True)
-            if embedded.store.get_file(key, target / path) is None:
-                raise Refused(f"{path} vanished from the store while it was copied", hint="pull again")
-            done += size
-            render.progress("pulling", done, total)
+        _copy(embedded, record, found, target)
+        total = sum(file.size for file in found)
+        files = [file.path for file in found if not file.is_folder]
         if as_json:
-            render.json({"folder": str(target), "files": [path for _, path, _ in found], "bytes": total})
+            render.json({"folder": str(target), "files": files, "bytes": total})
         else:
-            render.line(f"{render.count(len(found), 'file')}, {render.size(total)}, in {render.printable(str(target))}")
+            render.line(f"{render.count(len(files), 'file')}, {render.size(total)}, in {render.printable(str(target))}")
         return 0
 
     return with_embedded(work)
@@ -85,27 +95,61 @@ def _target(name: str, *, force: bool) -> Path:
     return target
 
 
-def _find(embedded: Embedded, job: JobRecord, part: str, checkpoint: str | None) -> list[_Found]:
+def _copy(embedded: Embedded, job: JobRecord, found: Sequence[_Wanted], target: Path) -> None:
+    """Files first, links last: nothing is written through a link."""
+    done, total = 0, sum(file.size for file in found)
+    for file in sorted(found, key=lambda file: file.committed is not None and bool(file.committed.link)):
+        place = target / file.path
+        (place if file.is_folder else place.parent).mkdir(parents=True, exist_ok=True)
+        if file.is_folder:
+            continue
+        if file.committed is not None:
+            _copy_committed(embedded, job, file, place)
+        elif embedded.store.get_file(file.key, place) is None:
+            raise Refused(f"{file.path} vanished from the store while it was copied", hint="pull again")
+        done += file.size
+        render.progress("pulling", done, total)
+
+
+def _copy_committed(embedded: Embedded, job: JobRecord, file: _Wanted, place: Path) -> None:
+    """One file or link of a checkpoint, as it was committed."""
+    committed = file.committed
+    assert committed is not None
+    if committed.link:
+        if place.is_dir() and not place.is_symlink():
+            raise Refused(f"{place} is a folder; the checkpoint has a link there", hint="pull into another folder")
+        place.unlink(missing_ok=True)
+        os.symlink(committed.link, place)
+        return
+    got = embedded.store.get_file(file.key, place)
+    if got is not None and (got.size_bytes, got.blake3) == (committed.size_bytes, committed.blake3):
+        place.chmod(committed.mode)
+        return
+    place.unlink(missing_ok=True)
+    hint = f"another one may be whole: trainmaster checkpoints {job.id} lists them"
+    if embedded.store.get(layout.commit(job.id, file.checkpoint)) is None:
+        raise Refused(f"checkpoint {file.checkpoint} of {job.id} was replaced by a newer one meanwhile", hint=hint)
+    what = "is missing" if got is None else "has other bytes than were committed"
+    raise Refused(f"checkpoint {file.checkpoint} is damaged: {committed.path} {what}", hint=hint)
+
+
+def _find(embedded: Embedded, job: JobRecord, part: str, checkpoint: str | None) -> list[_Wanted]:
     """Everything in one part."""
     store = embedded.store
     if part == "code":
         if job.code.sha256 is None:
             raise Refused(f"{job.id} ran in place; there is no snapshot of its code", hint=f"it ran in {job.code.folder}")
-        return [(layout.code(job.code.sha256), f"code-{job.code.sha256[:12]}.tar.zst", job.code.size_bytes)]
+        return [_Wanted(layout.code(job.code.sha256), f"code-{job.code.sha256[:12]}.tar.zst", job.code.size_bytes)]
     if part == "checkpoint":
         return _find_checkpoint(embedded, job, checkpoint)
     if part == "logs":
         keys = [e for a in job.attempts for e in store.list_keys(layout.log_prefix(job.id, a.number))]
-        return [(e.key, "logs/" + e.key.split("/attempts/", 1)[1].replace("/log/", "/"), e.size_bytes) for e in keys]
+        return [_Wanted(e.key, "logs/" + e.key.split("/attempts/", 1)[1].replace("/log/", "/"), e.size_bytes) for e in keys]
     prefix = {"model": layout.model, "output": layout.output, "working": layout.working}[part](job.id)
-    return [(e.key, f"{part}/{e.key[len(prefix) + 1 :]}", e.size_bytes) for e in store.list_keys(prefix)]
+    return [_Wanted(e.key, f"{part}/{e.key[len(prefix) + 1 :]}", e.size_bytes) for e in store.list_keys(prefix)]
 
 
-def _find_checkpoint(embedded: Embedded, job: JobRecord, name: str | None) -> list[_Found]:
-    import msgspec
-
-    from trainmaster.core.messages import Manifest
-
+def _find_checkpoint(embedded: Embedded, job: JobRecord, name: str | None) -> list[_Wanted]:
     name = name or (job.head.id if job.head is not None else None)
     hint = f"trainmaster checkpoints {job.id} lists them"
     if name is None:
@@ -116,13 +160,26 @@ def _find_checkpoint(embedded: Embedded, job: JobRecord, name: str | None) -> li
         raise InvalidSpec("--checkpoint", f'found "{name}", wanted an id such as 1-000001', hint=hint) from error
     if embedded.store.get(layout.commit(job.id, name)) is None:
         raise Refused(f"{job.id} has no committed checkpoint {name}", hint=hint)
+    manifest = _manifest(embedded, job, name, hint)
+    folders = [_Wanted(layout.checkpoint(job.id, name), f"checkpoint/{path}", 0, is_folder=True) for path in manifest.folders]
+    return folders + [
+        _Wanted(layout.checkpoint_file(job.id, file.stored_in, file.path), f"checkpoint/{file.path}", file.size_bytes, name, file)
+        for file in manifest.files
+    ]
+
+
+def _manifest(embedded: Embedded, job: JobRecord, name: str, hint: str) -> Manifest:
+    import msgspec
+
+    from trainmaster.core.messages import Manifest
+
     value = embedded.store.get(layout.manifest(job.id, name))
     if value is None:
         raise Refused(f"checkpoint {name} of {job.id} was replaced by a newer one meanwhile", hint=hint)
-    files = msgspec.json.decode(value, type=Manifest).files
-    return [
-        (layout.checkpoint_file(job.id, f.stored_in, f.path), f"checkpoint/{f.path}", f.size_bytes) for f in files if not f.link
-    ]
+    try:
+        return msgspec.json.decode(value, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise Refused(f"checkpoint {name} is damaged: its manifest cannot be read", hint=hint) from error
 
 
 @click.command("doctor")

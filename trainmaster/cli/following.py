@@ -10,13 +10,14 @@ from typing import TextIO
 import click
 
 from trainmaster.cli import render
+from trainmaster.cli.bar import Bar
 from trainmaster.cli.words import json_option, run, with_embedded
 from trainmaster.core.job import JobId, JobRecord
 from trainmaster.embedded import Embedded, exit_code, opened
 from trainmaster.errors import InvalidSpec
 from trainmaster.spec import layout
 
-_POLL_S = 0.1
+_POLL_S = 0.2  # chunks of a log come once a second
 #: A longer line is printed in parts: one without an end must not fill the memory.
 _LINE_BYTES_MAX = 1 << 20
 
@@ -44,6 +45,7 @@ class Follower:
         self._cursor: LogCursor | None = None
         self._lines_told = 0
         self._revision = -1
+        self._bar = Bar()
 
     async def look(self) -> JobRecord:
         """Print what is new; the record as it is now."""
@@ -58,17 +60,18 @@ class Follower:
                 self._cursor = LogCursor(self._embedded, job.id, self._attempt, 0)
         if job.is_finished:
             self._drain()
+            self._bar.end(is_done=bool(job.attempts) and job.attempts[-1].timeline.uploaded_at is not None)
         elif sys.stderr.isatty():
-            await self._show_progress(job)
+            self._bar.look(job.attempt, await self._embedded.service.heartbeat(job))
         return job
 
-    async def _show_progress(self, job: JobRecord) -> None:
-        beat = await self._embedded.service.heartbeat(job)
-        if beat is not None and beat.progress is not None:
-            render.progress(*beat.progress)
+    def leave(self) -> None:
+        """Nobody looks any more: the job may go on, its bar does not."""
+        self._bar.end(is_done=False)
 
     def _drain(self) -> None:
         while self._cursor is not None and (data := self._cursor.next_chunk()) is not None:
+            self._bar.hide()
             render.raw(data, self._out)
 
     async def _tell_story(self, *, is_over: bool) -> None:
@@ -78,6 +81,7 @@ class Follower:
         for line in lines[self._lines_told :]:
             if line.event in {"interrupted", "resumes", "crashed", "stop_requested", "no_capacity"}:
                 self._drain()
+                self._bar.hide()
                 render.note(f"● {line.sentence}", "yellow")
         self._lines_told = len(lines)
 
@@ -96,6 +100,7 @@ async def drive_and_follow(embedded: Embedded, follower: Follower) -> bool:
         return finished or leave.is_set()
 
     await embedded.drive(is_over)
+    follower.leave()
     return finished
 
 
@@ -121,7 +126,7 @@ def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json
         number = attempt or 1
         cursor, printer = LogCursor(embedded, job_id, number, node), LogPrinter(number, node, as_json=as_json)
         while True:
-            if looks % 10 == 0:
+            if looks % 5 == 0:
                 await embedded.ensure_driven()
             looks += 1
             record = await embedded.service.get(job_id)

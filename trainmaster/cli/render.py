@@ -85,6 +85,12 @@ def progress(what: str, done: int, total: int) -> None:
     print(f"\r{what:<10} {bar:<30} {share:4.0%} of {size(total)}", end=end, file=sys.stderr, flush=True)
 
 
+def hide_progress(total: int) -> None:
+    """Take away a bar that is not full yet: something else is to be printed."""
+    if sys.stderr.isatty() and total >= 8 << 20:
+        print(f"\r{'':<70}\r", end="", file=sys.stderr, flush=True)
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table that fits the terminal."""
     if not rows:

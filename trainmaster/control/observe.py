@@ -75,8 +75,12 @@ async def _observe_store(job: JobRecord, allocation: Sighting, store: ObjectStor
 
 
 async def commits(job_id: JobId, store: ObjectStore) -> list[CheckpointRef]:
-    """Every checkpoint with a commit marker, accepted or not."""
-    markers = [e.key for e in await store.list_keys(layout.checkpoints(job_id)) if layout.is_commit(job_id, e.key)]
+    """Every checkpoint with a commit marker and a manifest, accepted or not.
+
+    A marker alone is one that arrived after its checkpoint had been removed.
+    """
+    keys = [entry.key for entry in await store.list_keys(layout.checkpoints(job_id))]
+    markers = checkpoints.committed(job_id, keys)
     found: list[CheckpointRef] = []
     for key in markers:
         # A marker that cannot be read is no commit; it must not keep anybody from ending the job.

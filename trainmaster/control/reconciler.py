@@ -97,5 +97,7 @@ def _launch_request(launch: Launch, job: JobRecord, ports: Ports) -> LaunchReque
         run_s_left=launch.run_s_left,
         grace_s=job.spec.limits.grace,
         nodes=job.spec.resources.nodes,
+        start_s_max=ports.timing.start_s_max,
+        machine_s_max=ports.timing.machine_s_max,
         ends_with_lease=Capability.CONFIRMS_GONE not in provider.capabilities,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from trainmaster.control.observe import Ports
@@ -16,7 +17,6 @@ from trainmaster.core.retry import backoff_s
 from trainmaster.errors import RevisionConflict, TrainmasterError
 
 _log = logging.getLogger("trainmaster.driver")
-_POLL_S = 0.1
 _LEASE_S = 20.0
 _SWEEP_S = 60.0
 _STEPS_AT_ONCE = 32
@@ -32,6 +32,7 @@ class WorkQueue:
         self._troubles: dict[JobId, int] = {}
         self._woken = asyncio.Event()
         self._mark = -1
+        self._rest_s = ports.timing.poll_s
         self._place_at: datetime | None = None
         self._sweep_at = ports.clock.now()
         self._looked_at: datetime | None = None
@@ -57,6 +58,8 @@ class WorkQueue:
                 await ports.database.wake_all(now)
             self._looked_at = now
             mark = await ports.database.change_mark()
+            # Where nobody writes, looking for what others wrote may take a little longer.
+            self._rest_s = ports.timing.poll_s if mark != self._mark else min(self._rest_s * 1.5, ports.timing.poll_s * 2.5)
             if mark != self._mark or (self._place_at is not None and now >= self._place_at):
                 self._place_at = await place_waiting(ports)
                 self._mark = mark
@@ -76,7 +79,7 @@ class WorkQueue:
     async def _rest(self) -> None:
         """Until a step ends, something wakes us, or it is time to look for the work of others."""
         waker = asyncio.create_task(self._woken.wait())
-        await asyncio.wait({waker, *self._stepping.values()}, timeout=_POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({waker, *self._stepping.values()}, timeout=self._rest_s, return_when=asyncio.FIRST_COMPLETED)
         waker.cancel()
         self._woken.clear()
         self._stepping = {job_id: task for job_id, task in self._stepping.items() if not task.done()}
@@ -96,7 +99,10 @@ class WorkQueue:
             wake_at = now + timedelta(seconds=backoff_s(0.5, 30.0, times))
             expected = isinstance(error, TrainmasterError)
             _log.warning("job %s: step failed (%d in a row): %s", job_id, times, error, exc_info=None if expected else error)
-        await ports.database.give_back(job_id, ports.owner, wake_at)
+        try:
+            await ports.database.give_back(job_id, ports.owner, wake_at)
+        except TrainmasterError as error:
+            _log.warning("job %s: looked at again when our lease on it is over: %s", job_id, error)
 
     async def _watch(self, job_id: JobId) -> None:
         """Let the provider wake us sooner than the clock would."""
@@ -113,7 +119,8 @@ class WorkQueue:
 
             async def wake() -> None:
                 await provider.wait_change(name)
-                await self._ports.database.wake(job_id, self._ports.clock.now())
+                with suppress(TrainmasterError):  # only a hint: the clock wakes us, too
+                    await self._ports.database.wake(job_id, self._ports.clock.now())
                 self._woken.set()
 
             self._watching[job_id] = asyncio.create_task(wake())

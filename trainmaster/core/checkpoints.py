@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainmaster.core.job import CheckpointRef, JobRecord
-from trainmaster.spec.layout import parse_checkpoint_id
+from trainmaster.spec import layout
+from trainmaster.spec.layout import Key, parse_checkpoint_id
 
 
 def is_accepted(job: JobRecord, checkpoint_id: str) -> bool:
@@ -36,3 +37,35 @@ def newest(commits: Iterable[CheckpointRef], attempt: int) -> CheckpointRef | No
     """The newest commit of one attempt; None when it has none."""
     own = [c for c in commits if parse_checkpoint_id(c.id)[0] == attempt]
     return max(own, key=lambda c: parse_checkpoint_id(c.id)[1], default=None)
+
+
+def committed(job_id: str, keys: Iterable[Key]) -> list[Key]:
+    """The markers that count: those beside a manifest. A marker alone arrived after its checkpoint had been removed."""
+    there = set(keys)
+    return [key for key in keys if layout.is_commit(job_id, key) and layout.manifest(job_id, _name(job_id, key)) in there]
+
+
+def kept(job_id: str, keys: Iterable[Key], keep: int, attempt: int) -> list[str] | None:
+    """The newest commits, which stay; None: somebody newer writes here, and nothing is ours to remove."""
+    names = {_name(job_id, key) for key in keys}
+    if any(parse_checkpoint_id(name)[0] > attempt for name in names):
+        return None
+    return sorted({_name(job_id, key) for key in committed(job_id, keys)}, key=parse_checkpoint_id)[-keep:]
+
+
+def removable(job_id: str, keys: Iterable[Key], kept_names: Iterable[str], needed: Iterable[Key]) -> list[Key]:
+    """What may go, in order: of each checkpoint the marker, then the manifest, then the files that no kept manifest refers to.
+
+    What is newer than everything kept is a commit under way.
+    """
+    stay, needed_keys = set(kept_names), set(needed)
+    newest = max(map(parse_checkpoint_id, stay), default=(0, 0))
+    gone = [k for k in keys if _name(job_id, k) not in stay and parse_checkpoint_id(_name(job_id, k)) <= newest]
+    order = {
+        Key(k): (_name(job_id, k), not layout.is_commit(job_id, k), k != layout.manifest(job_id, _name(job_id, k))) for k in gone
+    }
+    return [key for key in sorted(order, key=lambda k: (order[k], k)) if key not in needed_keys]
+
+
+def _name(job_id: str, key: str) -> str:
+    return key.removeprefix(f"{layout.checkpoints(job_id)}/").split("/", 1)[0]

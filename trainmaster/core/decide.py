@@ -125,7 +125,7 @@ def _placing(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Dec
         return _end(job, endings.refused(facts.refusal), facts, now, timing)
     if job.stop is not None:
         return _ask_to_stop(job, job.stop, facts, now, timing)
-    if seen.seen is Seen.GONE and not seen.was_launched and facts.claim is ClaimState.FREE:
+    if (seen.not_found or (seen.seen is Seen.GONE and not seen.was_launched)) and facts.claim is ClaimState.FREE:
         return Decision(job=job, instructions=_launch(job, now), wake_at=_soon(now, timing))
     if _counts_as_gone(job, facts, now, timing):
         return _end(job, endings.never_started(seen.evidence), facts, now, timing)
@@ -184,6 +184,7 @@ def _stopping(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> De
 
 def _end(job: JobRecord, ending: Ending, facts: Facts, now: datetime, timing: Timing) -> Decision:
     """Close the attempt and give the machine back; conclude once both are seen to have happened."""
+    ending = endings.in_the_providers_words(ending, facts.allocation)
     cannot_go_on = facts.exit is not None or facts.is_closed or facts.claim is ClaimState.CLOSED
     if _counts_as_gone(job, facts, now, timing) and cannot_go_on:
         return _conclude(_last_seen(job, facts), ending, now)
@@ -194,7 +195,7 @@ def _end(job: JobRecord, ending: Ending, facts: Facts, now: datetime, timing: Ti
         rule = "a machine is given back before the next attempt"
         lines = (_line(stopping, now, "ending", sentence, rule=rule, evidence=ending.reason.evidence),)
     close = CloseAttempt(name=allocation_name(job.id, job.attempt), job_id=job.id, attempt=job.attempt)
-    look_at = now + timedelta(seconds=min(timing.look_s, 0.2) if lines else timing.look_s)
+    look_at = now + timedelta(seconds=min(timing.look_s, timing.soon_s) if lines else timing.look_s)
     return Decision(job=stopping, instructions=(close, *_release(job)), wake_at=look_at, lines=lines)
 
 
@@ -292,8 +293,11 @@ def _counts_as_gone(job: JobRecord, facts: Facts, now: datetime, timing: Timing)
     """Somebody who knows said so; or, where nobody ever can, the runner has ended its process before its lease did."""
     if facts.allocation.seen is Seen.GONE:
         return facts.store_answers  # an exit record may be waiting in a store we cannot reach
-    if facts.allocation.seen is Seen.PRESENT or facts.confirms_gone or not facts.store_answers:
+    nobody_can_say = facts.allocation.not_found or not facts.confirms_gone
+    if facts.allocation.seen is Seen.PRESENT or not nobody_can_say or not facts.store_answers:
         return False
+    if facts.allocation.not_found and (facts.exit is not None or facts.claim is ClaimState.CLOSED):
+        return True  # its runner is done, or there never will be one; should a machine come late, the sweeper finds it
     beat = facts.heartbeat
     lease_end = beat.lease_until if beat is not None else job.current.placed_at + timedelta(seconds=timing.start_s_max)
     return now > lease_end + timedelta(seconds=timing.lease_margin_s)
@@ -346,7 +350,7 @@ def _look_again(job: JobRecord, now: datetime, timing: Timing) -> Decision:
 
 def _soon(now: datetime, timing: Timing) -> datetime:
     """While somebody waits to see the job begin or end."""
-    return now + timedelta(seconds=min(timing.look_s, 0.25))
+    return now + timedelta(seconds=min(timing.look_s, timing.soon_s))
 
 
 def _saved(head: CheckpointRef) -> str:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from trainmaster.core.facts import ExitReport, LaunchRefusal, StopSeen
+from trainmaster.core.facts import ExitReport, LaunchRefusal, Sighting, StopSeen
 from trainmaster.core.job import Ending, EndingKind, Reason, StopRequest
 
 
@@ -50,6 +50,15 @@ def never_started(evidence: str) -> Ending:
             evidence={"seen": evidence},
         ),
     )
+
+
+def in_the_providers_words(ending: Ending, seen: Sighting) -> Ending:
+    """Whoever took the machine back knows better why the attempt was interrupted than those who saw it vanish."""
+    if ending.kind is not EndingKind.INTERRUPTED or not seen.preempted:
+        return ending
+    sentence = f"The provider took the machine back: {seen.preempted}."
+    evidence = {**ending.reason.evidence, "seen": seen.evidence}
+    return Ending(kind=ending.kind, reason=Reason(code="preempted", sentence=sentence, evidence=evidence))
 
 
 def stopped(stop: StopRequest) -> Ending:

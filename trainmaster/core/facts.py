@@ -29,6 +29,10 @@ class Sighting(Struct, frozen=True, kw_only=True):
     was_launched: bool = False
     #: the machine is there, but its runner has ended and will not come back: what still runs there is nobody's
     runner_has_ended: bool = False
+    #: asked for and not found: too new to be listed, long gone, or an old answer; nobody ever will know, so the lease decides
+    not_found: bool = False
+    #: the provider took the machine back, or is about to: its words for it; empty: it says nothing of the kind
+    preempted: str = ""
 
 
 class ClaimState(StrEnum):
@@ -133,7 +137,13 @@ class Timing(Struct, frozen=True, kw_only=True):
     lease_margin_s: float = 30.0
     #: from launch to claim
     start_s_max: float = 600.0
+    #: the longest a machine may live before it ends itself; a job that runs longer goes on with the next one
+    machine_s_max: float = 604_800.0
     #: beyond the grace, before a machine is taken away under a runner that was told to stop
     stop_margin_s: float = 30.0
     #: how often a job is looked at when nothing wakes us
     look_s: float = 2.0
+    #: the same while somebody waits to see a job begin or end
+    soon_s: float = 0.25
+    #: how often the database is asked whether others wrote to it
+    poll_s: float = 0.1

@@ -51,7 +51,7 @@ def need_of(spec: JobSpec, capacity: Capacity) -> Need:
     asked = spec.resources
     # a number, or TYPE:COUNT
     gpus = min(1, len(capacity.gpus)) if asked.gpus is None else int(str(asked.gpus).rpartition(":")[2])
-    return Need(cpus=asked.cpus, memory=asked.memory or 0, gpus=gpus)
+    return Need(cpus=asked.cpus * asked.nodes, memory=(asked.memory or 0) * asked.nodes, gpus=gpus * asked.nodes)
 
 
 def why_never(spec: JobSpec, capacity: Capacity) -> str:

@@ -49,6 +49,8 @@ class Run(Struct, frozen=True, kw_only=True):
     commits_suspended: bool = False
     stop_seen: StopSeen | None = None
     kill_at: datetime | None = None
+    #: a claim that cannot be won by then is given up: a machine must not be paid for waiting
+    claim_until: datetime | None = None
 
 
 class Claimed(Struct, frozen=True):
@@ -262,6 +264,9 @@ def _closed(run: Run, now: datetime) -> _Step:
 
 def _tick(run: Run, now: datetime) -> _Step:
     instructions: tuple[RunInstruction, ...] = ()
+    if run.state is RunState.CLAIMING:
+        gives_up = run.stop_seen is not None or (run.claim_until is not None and now >= run.claim_until)
+        return (replace(run, state=RunState.DONE), (Quit(),)) if gives_up else (run, ())
     if now >= run.lease_until and run.ends_with_lease and run.stop_seen is not StopSeen.CLOSED:
         return _closed(run, now)
     if now >= run.lease_until and not run.commits_suspended:

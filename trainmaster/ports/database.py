@@ -87,6 +87,10 @@ class Database(Protocol):
         """Take or renew a named lease; False if somebody else holds it. Repeatable."""
         ...
 
+    async def holder(self, name: str, now: datetime) -> str | None:
+        """Who holds a named lease; None when it is free or its time is over. Only looks, so nobody is kept from it. Repeatable."""
+        ...
+
     async def let_go(self, lease: WorkLease) -> None:
         """End a named lease. Repeatable; nothing if not held."""
         ...

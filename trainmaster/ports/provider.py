@@ -44,8 +44,23 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
     #: between SIGTERM and SIGKILL
     grace_s: float = 30.0
     nodes: int = 1
+    #: a runner that has not won its claim by then goes
+    start_s_max: float = 600.0
+    #: the machine ends itself after this, whoever has forgotten it
+    machine_s_max: float = 604_800.0
     #: nobody can confirm that the machine is gone: the runner ends the job before its lease does, and others count on that
     ends_with_lease: bool = False
+
+
+class LaunchFile(Struct, frozen=True, kw_only=True):
+    """launch.json in an allocation's folder: what a provider tells the runner that it starts there, and reads again itself."""
+
+    request: LaunchRequest
+    store_options: dict[str, str] = {}
+    #: environment of the submission, kept on this machine only
+    environ_file: str = ""
+    #: the control group made for the job before its runner was started
+    cgroup: str = ""
 
 
 class Provider(Protocol):

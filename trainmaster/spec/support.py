@@ -13,7 +13,7 @@ from .job_spec import JobSpec
 from .problems import nearest, quoted
 
 
-class Need(NamedTuple):
+class FeatureNeed(NamedTuple):
     """A field that needs a feature, when the predicate says it was asked for."""
 
     path: str
@@ -21,40 +21,40 @@ class Need(NamedTuple):
     is_asked: Callable[[JobSpec], bool]
 
 
-NEEDS: tuple[Need, ...] = (
-    Need("secrets", "secrets", lambda spec: bool(spec.secrets)),
-    Need("environment.python", "environment.python", lambda spec: spec.environment.python is not None),
-    Need("environment.requirements", "environment.requirements", lambda spec: spec.environment.requirements is not None),
-    Need("environment.conda", "environment.conda", lambda spec: spec.environment.conda is not None),
-    Need("environment.apt", "environment.apt", lambda spec: bool(spec.environment.apt)),
-    Need("environment.setup", "environment.setup", lambda spec: bool(spec.environment.setup)),
-    Need("environment.index", "environment.index", lambda spec: spec.environment.index is not None),
-    Need("environment.image", "environment.image", lambda spec: spec.environment.image is not None),
-    Need("environment.docker", "environment.docker", lambda spec: bool(spec.environment.docker)),
-    Need("inputs", "inputs", lambda spec: bool(spec.inputs)),
-    Need("resources.disk", "resources.disk", lambda spec: spec.resources.disk is not None),
-    Need("resources.gpus", "resources.gpus.type", lambda spec: isinstance(spec.resources.gpus, str)),
-    Need("resources.machine_type", "resources.machine_type", lambda spec: spec.resources.machine_type is not None),
-    Need("resources.nodes", "resources.nodes", lambda spec: spec.resources.nodes > 1),
-    Need("resources.alternatives", "resources.alternatives", lambda spec: bool(spec.resources.alternatives)),
-    Need("resources.image", "resources.image", lambda spec: spec.resources.image is not None),
-    Need("resources.zone", "resources.zone", lambda spec: spec.resources.zone is not None),
-    Need("market.kind", "market.spot", lambda spec: spec.market.kind == "spot"),
-    Need("market.kind", "market.spot-with-fallback", lambda spec: spec.market.kind == "spot-with-fallback"),
-    Need("market.fallback_after", "market.spot-with-fallback", lambda spec: spec.market.fallback_after is not None),
-    Need("market.deadline", "market.deadline", lambda spec: spec.market.deadline is not None),
-    Need("distribution.kind", "distribution.torchrun", lambda spec: spec.distribution.kind == "torchrun"),
-    Need("distribution.kind", "distribution.mpi", lambda spec: spec.distribution.kind == "mpi"),
-    Need(
+NEEDS: tuple[FeatureNeed, ...] = (
+    FeatureNeed("secrets", "secrets", lambda spec: bool(spec.secrets)),
+    FeatureNeed("environment.python", "environment.python", lambda spec: spec.environment.python is not None),
+    FeatureNeed("environment.requirements", "environment.requirements", lambda spec: spec.environment.requirements is not None),
+    FeatureNeed("environment.conda", "environment.conda", lambda spec: spec.environment.conda is not None),
+    FeatureNeed("environment.apt", "environment.apt", lambda spec: bool(spec.environment.apt)),
+    FeatureNeed("environment.setup", "environment.setup", lambda spec: bool(spec.environment.setup)),
+    FeatureNeed("environment.index", "environment.index", lambda spec: spec.environment.index is not None),
+    FeatureNeed("environment.image", "environment.image", lambda spec: spec.environment.image is not None),
+    FeatureNeed("environment.docker", "environment.docker", lambda spec: bool(spec.environment.docker)),
+    FeatureNeed("inputs", "inputs", lambda spec: bool(spec.inputs)),
+    FeatureNeed("resources.disk", "resources.disk", lambda spec: spec.resources.disk is not None),
+    FeatureNeed("resources.gpus", "resources.gpus.type", lambda spec: isinstance(spec.resources.gpus, str)),
+    FeatureNeed("resources.machine_type", "resources.machine_type", lambda spec: spec.resources.machine_type is not None),
+    FeatureNeed("resources.nodes", "resources.nodes", lambda spec: spec.resources.nodes > 1),
+    FeatureNeed("resources.alternatives", "resources.alternatives", lambda spec: bool(spec.resources.alternatives)),
+    FeatureNeed("resources.image", "resources.image", lambda spec: spec.resources.image is not None),
+    FeatureNeed("resources.zone", "resources.zone", lambda spec: spec.resources.zone is not None),
+    FeatureNeed("market.kind", "market.spot", lambda spec: spec.market.kind == "spot"),
+    FeatureNeed("market.kind", "market.spot-with-fallback", lambda spec: spec.market.kind == "spot-with-fallback"),
+    FeatureNeed("market.fallback_after", "market.spot-with-fallback", lambda spec: spec.market.fallback_after is not None),
+    FeatureNeed("market.deadline", "market.deadline", lambda spec: spec.market.deadline is not None),
+    FeatureNeed("distribution.kind", "distribution.torchrun", lambda spec: spec.distribution.kind == "torchrun"),
+    FeatureNeed("distribution.kind", "distribution.mpi", lambda spec: spec.distribution.kind == "mpi"),
+    FeatureNeed(
         "distribution.processes_per_node",
         "distribution.processes_per_node",
         lambda spec: spec.distribution.processes_per_node is not None,
     ),
-    Need("limits.money", "limits.money", lambda spec: spec.limits.money is not None),
-    Need("pool", "pools", lambda spec: spec.pool != "default"),
-    Need("metrics.tensorboard", "metrics.tensorboard", lambda spec: spec.metrics.tensorboard is not None),
-    Need("stop_rules", "stop_rules", lambda spec: bool(spec.stop_rules)),
-    Need("profiler", "profiler", lambda spec: spec.profiler is not None),
+    FeatureNeed("limits.money", "limits.money", lambda spec: spec.limits.money is not None),
+    FeatureNeed("pool", "pools", lambda spec: spec.pool != "default"),
+    FeatureNeed("metrics.tensorboard", "metrics.tensorboard", lambda spec: spec.metrics.tensorboard is not None),
+    FeatureNeed("stop_rules", "stop_rules", lambda spec: bool(spec.stop_rules)),
+    FeatureNeed("profiler", "profiler", lambda spec: spec.profiler is not None),
 )
 
 #: Every feature there is.

@@ -52,6 +52,10 @@ WHERE id = :id AND lease_owner = :owner
 INSERT INTO leases (name, owner, until) VALUES (:name, :owner, :until)
 ON CONFLICT (name) DO UPDATE SET owner = :owner, until = :until WHERE owner = :owner OR until < :now
 
+-- name: lease_holder
+-- who holds a named lease whose time is not over; the other half of hold_lease
+SELECT owner FROM leases WHERE name = :name AND until >= :now
+
 -- name: let_go_lease
 -- end a named lease
 DELETE FROM leases WHERE name = :name AND owner = :owner

@@ -130,6 +130,11 @@ class SqliteDatabase:
         with self._transaction():
             return self._run("hold_lease", values).rowcount == 1
 
+    async def holder(self, name: str, now: datetime) -> str | None:
+        """Who holds a named lease."""
+        row = self._run("lease_holder", {"name": name, "now": now.timestamp()}).fetchone()
+        return None if row is None else str(row[0])
+
     async def let_go(self, lease: WorkLease) -> None:
         """End a named lease."""
         with self._transaction():

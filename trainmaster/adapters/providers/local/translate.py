@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from trainmaster.adapters.process_folder import ProcessFile
 from trainmaster.core.facts import Seen, Sighting
 
 #: Optional fields of a spec this provider serves.
 FEATURES: frozenset[str] = frozenset({"in_place"})
 
 
-class ProcessFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """process.json: which process was started for an allocation; a number alone would be somebody else's after a while."""
-
-    pid: int
-    start: str
-    boot: str
-    host: str
-
-
-class LaunchFile(Struct, frozen=True, kw_only=True):
-    """launch.json, as far as the provider reads it again: what was made before the runner was started."""
-
-    cgroup: str = ""
-
-
-class Found(Struct, frozen=True, kw_only=True):
+class FoundRunner(Struct, frozen=True, kw_only=True):
     """What was found of an allocation."""
 
     process: ProcessFile | None
@@ -40,7 +26,7 @@ class Found(Struct, frozen=True, kw_only=True):
     last_words: str = ""
 
 
-def sighting(found: Found) -> Sighting:
+def sighting(found: FoundRunner) -> Sighting:
     """The runner holds a lock that the kernel ends with it; nothing else is asked, least of all a bare process number."""
     process = found.process
     if process is not None and process.host != found.host:

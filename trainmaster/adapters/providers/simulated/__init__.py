@@ -1,0 +1,1 @@
+"""A rented fleet that exists only here: machines that come late, vanish and answer badly."""
