@@ -1,0 +1,285 @@
+"""What is a database in a simulated world? Dictionaries that keep every promise of the port, and a door to them over the net."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trainmaster.core import invariants
+from trainmaster.core.job import JobId, JobRecord, Phase
+from trainmaster.core.story import StoryLine
+from trainmaster.errors import DatabaseUnavailable, RevisionConflict
+from trainmaster.ports.database import Selection, WorkLease
+from trainmaster.testing.sim_net import Net, Party
+
+T = TypeVar("T")
+
+
+class _Row(Struct):
+    """A job, its story, and who looks at it when."""
+
+    job: JobRecord
+    story: list[StoryLine]
+    wake_at: datetime | None
+    lease_owner: str | None = None
+    lease_until: datetime | None = None
+
+    def is_free(self, now: datetime) -> bool:
+        """Whether its work lease may be taken."""
+        return self.lease_owner is None or (self.lease_until is not None and self.lease_until < now)
+
+
+class Tables:
+    """What is remembered; every method happens at one moment."""
+
+    def __init__(self, on_recorded: Callable[[JobRecord], None] = lambda _: None) -> None:
+        self.rows: dict[str, _Row] = {}
+        self.leases: dict[str, tuple[str, datetime]] = {}
+        self.writes = 0
+        self._on_recorded = on_recorded
+
+    def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
+        """A new job."""
+        invariants.check(job)
+        if job.id in self.rows:
+            raise RevisionConflict(f"job {job.id} exists already")
+        self.rows[job.id] = _Row(job, list(lines), wake_at)
+        self._wrote(job)
+
+    def load(self, job_id: JobId) -> JobRecord | None:
+        """The newest record."""
+        row = self.rows.get(job_id)
+        return None if row is None else row.job
+
+    def commit(
+        self, job: JobRecord, expect_revision: int, lines: Sequence[StoryLine], wake_at: datetime | None, under: WorkLease | None
+    ) -> JobRecord:
+        """Compare and set on the revision."""
+        stored = invariants.check(replace(job, revision=expect_revision + 1))
+        row = self.rows.get(job.id)
+        is_fenced_off = under is not None and self.leases.get(under.name, ("", None))[0] != under.owner
+        if row is None or row.job.revision != expect_revision or is_fenced_off:
+            raise RevisionConflict(f"job {job.id} is no longer at revision {expect_revision}")
+        row.job = stored
+        row.story.extend(lines)
+        row.wake_at = wake_at or row.wake_at
+        self._wrote(stored)
+        return stored
+
+    def wake(self, job_id: JobId, at: datetime) -> None:
+        """Sooner, never later."""
+        row = self.rows.get(job_id)
+        if row is not None and (row.wake_at is None or row.wake_at > at):
+            row.wake_at = at
+            self.writes += 1
+
+    def wake_all(self, at: datetime) -> None:
+        """Sooner, never later, for all that have a wake."""
+        for row in self.rows.values():
+            if row.wake_at is not None and row.wake_at > at:
+                row.wake_at = at
+        self.writes += 1
+
+    def lease_due(self, owner: str, now: datetime, until: datetime, limit: int) -> list[JobId]:
+        """The longest due first."""
+        due = [(row.wake_at, job_id) for job_id, row in self.rows.items() if row.wake_at is not None and row.wake_at <= now]
+        taken: list[JobId] = []
+        for _, job_id in sorted(due):
+            row = self.rows[job_id]
+            if len(taken) < limit and row.is_free(now):
+                row.lease_owner, row.lease_until, row.wake_at = owner, until, until
+                taken.append(JobId(job_id))
+        self.writes += bool(taken)
+        return taken
+
+    def give_back(self, job_id: JobId, owner: str, wake_at: datetime | None) -> None:
+        """A wake that came meanwhile stays."""
+        row = self.rows.get(job_id)
+        if row is None or row.lease_owner != owner:
+            return
+        woken = row.wake_at is not None and row.lease_until is not None and row.wake_at < row.lease_until
+        if not woken:
+            row.wake_at = wake_at
+        elif wake_at is not None and row.wake_at is not None:
+            row.wake_at = min(row.wake_at, wake_at)
+        row.lease_owner = row.lease_until = None
+        self.writes += 1
+
+    def hold(self, lease: WorkLease, now: datetime, until: datetime) -> bool:
+        """Take or renew a named lease."""
+        owner, ends = self.leases.get(lease.name, (lease.owner, until))
+        if owner != lease.owner and ends >= now:
+            return False
+        self.leases[lease.name] = (lease.owner, until)
+        self.writes += 1
+        return True
+
+    def holder(self, name: str, now: datetime) -> str | None:
+        """Who holds a named lease."""
+        owner, ends = self.leases.get(name, ("", now))
+        return owner if owner and ends >= now else None
+
+    def let_go(self, lease: WorkLease) -> None:
+        """End a named lease."""
+        if self.leases.get(lease.name, ("", None))[0] == lease.owner:
+            del self.leases[lease.name]
+            self.writes += 1
+
+    def end_leases(self, owner: str, now: datetime) -> None:
+        """Everything an owner held."""
+        self.leases = {name: held for name, held in self.leases.items() if held[0] != owner}
+        for row in self.rows.values():
+            if row.lease_owner == owner:
+                row.lease_owner, row.lease_until, row.wake_at = None, None, now
+        self.writes += 1
+
+    def next_wake(self) -> datetime | None:
+        """The earliest wake."""
+        return min((row.wake_at for row in self.rows.values() if row.wake_at is not None), default=None)
+
+    def find(self, selection: Selection) -> list[JobRecord]:
+        """Newest submission first."""
+        found = [row.job for row in self.rows.values() if _fits(row.job, selection)]
+        return sorted(found, key=lambda job: (job.submitted_at, job.id), reverse=True)[: selection.limit]
+
+    def unfinished(self) -> list[JobRecord]:
+        """Oldest submission first."""
+        found = [row.job for row in self.rows.values() if row.job.phase is not Phase.FINISHED]
+        return sorted(found, key=lambda job: (job.submitted_at, job.id))
+
+    def resolve(self, text: str) -> list[JobId]:
+        """An id, a name, a prefix, or ``last``."""
+        newest = sorted(self.rows.values(), key=lambda row: (row.job.submitted_at, row.job.id), reverse=True)
+        if text == "last":
+            return [row.job.id for row in newest[:1]]
+        if text in self.rows:
+            return [JobId(text)]
+        named = [row.job.id for row in newest if row.job.spec.name == text]
+        return named[:1] or [JobId(job_id) for job_id in sorted(self.rows) if job_id.startswith(text)][:10]
+
+    def story(self, job_id: JobId) -> list[StoryLine]:
+        """All lines in order."""
+        row = self.rows.get(job_id)
+        return [] if row is None else list(row.story)
+
+    def _wrote(self, job: JobRecord) -> None:
+        self.writes += 1
+        self._on_recorded(job)
+
+
+class DatabaseDoor:
+    """The database as one party reaches it."""
+
+    def __init__(self, who: Party, net: Net, tables: Tables) -> None:
+        self._who, self._net, self._tables = who, net, tables
+
+    async def _ask(self, effect: Callable[[], T]) -> T:
+        return await self._net.call(self._who, "database", effect, DatabaseUnavailable)
+
+    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
+        """Store a new job. Repeatable: a second try raises RevisionConflict."""
+        await self._ask(partial(self._tables.add, job, lines, wake_at))
+
+    async def load(self, job_id: JobId) -> JobRecord | None:
+        """The newest record. Repeatable."""
+        return await self._ask(partial(self._tables.load, job_id))
+
+    async def commit(
+        self,
+        job: JobRecord,
+        *,
+        expect_revision: int,
+        lines: Sequence[StoryLine] = (),
+        wake_at: datetime | None = None,
+        under: WorkLease | None = None,
+    ) -> JobRecord:
+        """Compare and set; may have happened if it raised DatabaseUnavailable."""
+        return await self._ask(partial(self._tables.commit, job, expect_revision, lines, wake_at, under))
+
+    async def wake(self, job_id: JobId, at: datetime) -> None:
+        """Look sooner. Repeatable."""
+        await self._ask(partial(self._tables.wake, job_id, at))
+
+    async def wake_all(self, at: datetime) -> None:
+        """Look sooner at everything. Repeatable."""
+        await self._ask(partial(self._tables.wake_all, at))
+
+    async def lease_due(self, owner: str, now: datetime, until: datetime, limit: int) -> list[JobId]:
+        """Take work leases."""
+        return await self._ask(partial(self._tables.lease_due, owner, now, until, limit))
+
+    async def give_back(self, job_id: JobId, owner: str, wake_at: datetime | None) -> None:
+        """End a work lease. Repeatable."""
+        await self._ask(partial(self._tables.give_back, job_id, owner, wake_at))
+
+    async def hold(self, lease: WorkLease, now: datetime, until: datetime) -> bool:
+        """Take or renew a named lease. Repeatable."""
+        return await self._ask(partial(self._tables.hold, lease, now, until))
+
+    async def holder(self, name: str, now: datetime) -> str | None:
+        """Who holds a named lease. Repeatable."""
+        return await self._ask(partial(self._tables.holder, name, now))
+
+    async def let_go(self, lease: WorkLease) -> None:
+        """End a named lease. Repeatable."""
+        await self._ask(partial(self._tables.let_go, lease))
+
+    async def end_leases(self, owner: str, now: datetime) -> None:
+        """End everything an owner held. Repeatable."""
+        await self._ask(partial(self._tables.end_leases, owner, now))
+
+    async def next_wake(self) -> datetime | None:
+        """The earliest wake. Repeatable."""
+        return await self._ask(self._tables.next_wake)
+
+    async def change_mark(self) -> int:
+        """Differs when anybody wrote. Repeatable."""
+        return await self._ask(lambda: self._tables.writes)
+
+    async def find(self, selection: Selection) -> list[JobRecord]:
+        """Newest first. Repeatable."""
+        return await self._ask(partial(self._tables.find, selection))
+
+    async def unfinished(self) -> list[JobRecord]:
+        """Oldest first. Repeatable."""
+        return await self._ask(self._tables.unfinished)
+
+    async def resolve(self, text: str) -> list[JobId]:
+        """An id, a name, a prefix, or ``last``. Repeatable."""
+        return await self._ask(partial(self._tables.resolve, text))
+
+    async def story(self, job_id: JobId) -> list[StoryLine]:
+        """All lines in order. Repeatable."""
+        return await self._ask(partial(self._tables.story, job_id))
+
+    async def close(self) -> None:
+        """Nothing to let go of. Repeatable."""
+
+
+class DirectDatabase(DatabaseDoor):
+    """The tables without a net between, for threads: what the conformance suite looks at."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._lock = threading.Lock()
+
+    async def _ask(self, effect: Callable[[], T]) -> T:
+        with self._lock:
+            return effect()
+
+
+def _fits(job: JobRecord, wanted: Selection) -> bool:
+    return (
+        (not wanted.phases or job.phase in wanted.phases)
+        and (not wanted.outcomes or job.outcome in wanted.outcomes)
+        and (wanted.name is None or job.spec.name == wanted.name)
+        and all(job.spec.tags.get(name) == value for name, value in wanted.tags)
+        and (wanted.submitted_after is None or job.submitted_at >= wanted.submitted_after)
+        and (wanted.submitted_before is None or job.submitted_at < wanted.submitted_before)
+    )
