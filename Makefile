@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check fix test-system bench bench-peers lock schema docs clean
+SEED ?=
+WORLDS ?= 300
+MINUTES ?= 10
+
+.PHONY: sim hunt chaos install demo test check fix test-system bench bench-peers lock schema docs clean
 
 install: $(STAMP)
 
@@ -38,6 +42,14 @@ test-system: install
 fix: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# One world told in full: make sim SEED=4711. Many: make sim WORLDS=1000.
+sim: install
+	@$(BIN)/python -m trainmaster.testing.sim $(if $(SEED),--seed $(SEED),--worlds $(WORLDS))
+
+# On and on, from where the last hunt ended; Ctrl-C shows the table.
+hunt: install
+	@$(BIN)/python -m trainmaster.testing.sim --hunt
 
 bench: install
 	$(BIN)/python -m compileall -q trainmaster

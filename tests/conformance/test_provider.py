@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import secrets
 import signal
 import subprocess
@@ -22,12 +23,18 @@ from trainmaster.adapters.providers.simulated.fate import FleetSettings
 from trainmaster.adapters.providers.simulated.provider import SimulatedProvider
 from trainmaster.core.facts import Seen
 from trainmaster.core.job import ALLOCATION_MARK, AllocationName, JobId, allocation_name
-from trainmaster.core.messages import ClaimFile
+from trainmaster.core.messages import ClaimFile, OpenFile
 from trainmaster.errors import NoCapacity
 from trainmaster.ports.provider import LaunchRequest
 from trainmaster.spec import layout
 from trainmaster.testing.builders import a_placement
 from trainmaster.testing.conformance.provider import ProviderConformance, launched, until_gone
+from trainmaster.testing.sim_fleet import FleetDoor, FleetPlan, VirtualFleet
+from trainmaster.testing.sim_net import Luck, Net, Party
+from trainmaster.testing.sim_runner import RunnerOrder
+from trainmaster.testing.sim_script import Script
+from trainmaster.testing.sim_store import Objects
+from trainmaster.testing.virtual_loop import VirtualLoop, end_all
 
 pytestmark = pytest.mark.process
 
@@ -122,6 +129,56 @@ class LaptopStage(ProcessStage):
         return SimulatedProvider(LaptopFleet(self.folder / "fleet", self.folder / "environments", self.settings), FEATURES)
 
 
+class VirtualStage:
+    """Machines that live in virtual time, on a loop of their own."""
+
+    def __init__(self, _folder):
+        self.loop = VirtualLoop(random.Random(1))
+        self.net = Net(self.loop, random.Random(2))
+        self.net.luck = {"store": Luck(), "fleet": Luck()}
+        self.objects = Objects()
+        self.fleet = VirtualFleet(self.net, self.objects, FleetPlan(), self.order)
+
+    def order(self, request):
+        return RunnerOrder(request=request, script=Script(steps=10**9), keep=1)
+
+    def open_provider(self):
+        return SimulatedProvider(FleetDoor(Party("control", self.loop), self.net, self.fleet))
+
+    def a_request(self, job, attempt=1):
+        job_id = JobId(f"v-{job}")
+        self.objects.put(layout.opened(job_id, attempt), msgspec.json.encode(OpenFile(attempt=attempt)))
+        return LaunchRequest(
+            name=allocation_name(job_id, attempt),
+            job_id=job_id,
+            attempt=attempt,
+            placement=a_placement(),
+            store_url="simulated://store",
+            attempt_lease_s=60.0,
+            heartbeat_s=5.0,
+        )
+
+    def a_brief_request(self, job):
+        request = self.a_request(job)
+        self.objects.put(layout.claim(request.job_id, request.attempt), msgspec.json.encode(ClaimFile(at=datetime.now(UTC))))
+        return request
+
+    def machines(self, name):
+        return [str(machine.serial) for machine in self.fleet.held if machine.request.name == name]
+
+    def run(self, work):
+        return self.loop.run_until_complete(work)
+
+    async def a_moment(self):
+        await asyncio.sleep(5)
+
+    def close(self):
+        for machine in self.fleet.held:
+            self.fleet.end(machine, "the test is over")
+        end_all(self.loop)
+        self.loop.close()
+
+
 def command_line(pid):
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -134,6 +191,12 @@ def stage(request, tmp_path):
     made = request.cls.stage_class(tmp_path)
     yield made
     made.close()
+
+
+class TestVirtual(ProviderConformance):
+    """The fleet of simulated worlds."""
+
+    stage_class = VirtualStage
 
 
 class TestLocal(ProviderConformance):

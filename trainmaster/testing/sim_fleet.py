@@ -44,6 +44,8 @@ class FleetPlan(Struct, kw_only=True):
     ending_s: tuple[float, float] = (2.0, 30.0)
     #: an ended machine is remembered this long
     remembered_s: float = 3600.0
+    #: machines nobody can ask about once they are gone, like hosts of one's own that burnt down
+    is_blind: bool = False
     #: largest difference between a machine's clock and the true time
     skew_s: float = 0.0
 
@@ -56,6 +58,7 @@ class Machine:
         self.state = MachineState.BOOTING
         self.ended_s: float | None = None
         self.why = ""
+        self.is_preempted = False
         self.runner: SimRunner | None = None
         self.changed = asyncio.Event()
 
@@ -124,6 +127,7 @@ class VirtualFleet:
         if machine.state is MachineState.ENDED or self.plan.preempted_an_hour == 0:
             return
         announced = self.rng.random() < self.plan.notice
+        machine.is_preempted = True
         self.net.trouble("preemption", f"{machine.request.name}{'' if announced else ', without notice'}")
         if announced and machine.runner is not None:
             machine.runner.events.put_nowait(StopWanted(why=StopSeen.TERMINATED, grace_s=self.plan.notice_s * 0.8))
@@ -150,6 +154,8 @@ class VirtualFleet:
     def describe(self, name: str) -> MachineView | None:
         """What is known, or was known a moment ago."""
         machine, now = self.machines.get(name), self.loop.seconds
+        if self.plan.is_blind and (machine is None or machine.state is MachineState.ENDED):
+            raise FleetError(FleetTrouble.TIMEOUT, "no such host answers")
         if machine is None:
             return None
         is_old_answer = self.plan.stale_s > 0 and self.rng.random() < 0.5
@@ -164,7 +170,7 @@ class VirtualFleet:
         elif is_old_answer and self.rng.random() < 0.1:
             self.net.counts["not found though it exists"] += 1
             return None
-        return MachineView(state=machine.state, why=machine.why)
+        return MachineView(state=machine.state, why=machine.why, preempted=machine.is_preempted)
 
     def delete(self, name: str) -> None:
         """Begin to end it."""

@@ -7,6 +7,7 @@ other; a party may be paused and woken, or killed between any two steps. One int
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -121,6 +122,8 @@ class Net:
         self.counts: Counter[str] = Counter()
         #: party or service, the other one, until when; a name that ends in * means all that begin so
         self._cuts: list[tuple[str, str, float]] = []
+        #: requests that still travel though nobody waits for them
+        self.under_way = 0
         self.on_killed: Callable[[Party], None] = lambda party: party.die()
 
     def note(self, event: Event) -> None:
@@ -196,21 +199,32 @@ class Net:
             return
         if rng.random() < luck.ghost:
             self.counts["ghost"] += 1
-            loop.call_later(luck.patience_s + rng.random() * luck.ghost_s, _alone, request.effect)
+            self._alone(luck.patience_s + rng.random() * luck.ghost_s, request.effect)
             return
         if rng.random() < luck.twice:
             self.counts["twice"] += 1
-            loop.call_later(there_s + rng.random() * luck.late_s, _alone, request.effect)
+            self._alone(there_s + rng.random() * luck.late_s, request.effect)
         if rng.random() < luck.reply_lost:
             self.counts["reply lost"] += 1
-            loop.call_later(there_s, _alone, request.effect)
+            self._alone(there_s, request.effect)
             return
         if rng.random() < luck.error_after:
             self.counts["error after effect"] += 1
-            loop.call_later(there_s, _alone, request.effect)
+            self._alone(there_s, request.effect)
             loop.call_later(there_s + back_s, _fail, request.reply, request.no_answer(f"{request.to} answers 500"))
             return
         loop.call_later(there_s, self._arrive, request, back_s)
+
+    def _alone(self, after_s: float, effect: Callable[[], object]) -> None:
+        """It happens, and nobody hears of it."""
+
+        def happen() -> None:
+            self.under_way -= 1
+            with contextlib.suppress(Exception):  # a refusal that nobody hears is as if it had not been asked
+                effect()
+
+        self.under_way += 1
+        self.loop.call_later(after_s, happen)
 
     def _arrive(self, request: _Request[T], back_s: float) -> None:
         try:
@@ -247,14 +261,6 @@ def _settle(reply: asyncio.Future[T], effect: Callable[[], T]) -> None:
         return
     if not reply.done():
         reply.set_result(value)
-
-
-def _alone(effect: Callable[[], object]) -> None:
-    """It happens, and nobody hears of it."""
-    try:
-        effect()
-    except Exception:  # noqa: BLE001  a refusal that nobody hears is as if it had not been asked
-        return
 
 
 def _fail(reply: asyncio.Future[T], error: Exception) -> None:

@@ -106,6 +106,7 @@ def draw_world(seed: int) -> WorldPlan:
         control_planes=rng.choice((1, 1, 2)),
     )
     if rng.random() < 0.1:
+        world.timing = replace(timing, machine_s_max=240 * HOUR)
         return _fitting(world)  # a kind world: what must happen is known
     _draw_fleet(rng, world)
     _draw_luck(rng, world)
@@ -113,6 +114,8 @@ def draw_world(seed: int) -> WorldPlan:
     _draw_control(rng, world)
     if rng.random() < 0.2:
         _draw_theme(rng, world)
+    if rng.random() < 0.15:
+        _draw_blind(world)
     return _fitting(world)
 
 
@@ -141,6 +144,16 @@ def _draw_jobs(rng: random.Random, seed: int, hours: float) -> list[JobPlan]:
         if job.stop_s is not None and rng.random() < 0.5:
             jobs.append(replace(job, job_id=f"{job.job_id}r", submit_s=job.stop_s + rng.choice((1.0, 60.0)), stop_s=None))
     return jobs
+
+
+def _draw_blind(world: WorldPlan) -> None:
+    """Hosts of one's own: nobody can confirm that one is gone, so leases decide, and clocks must agree within the margin."""
+    world.fleet.is_blind = True
+    world.fleet.stale_s = 0.0
+    world.jump_s = 0.0
+    half_margin_s = world.timing.lease_margin_s / 2
+    world.fleet.skew_s = min(world.fleet.skew_s, half_margin_s / 2)
+    world.control_skew_s = min(world.control_skew_s, half_margin_s / 2)
 
 
 def _draw_job(rng: random.Random, seed: int, number: int, hours: float) -> JobPlan:

@@ -199,7 +199,7 @@ class SimRunner:
         return parts
 
     def _start_training(self) -> None:
-        self.training = Training(self.order.script, self.who, self.folder, self.request.attempt, self._exited)
+        self.training = Training(self.order.script, self.who, self.folder, self._exited)
         resumed = "" if self.resumed is None else self.resumed.id
         job_id, attempt = self.request.job_id, self.request.attempt
         self.net.note(TrainingBegan(self.net.loop.seconds, job_id, attempt, self.who.name, resumed, self.folder.step()))

@@ -9,6 +9,9 @@ from msgspec import Struct
 
 from trainmaster.testing.sim_net import Party
 
+#: exit code of a script that crashed
+CRASH = 1
+
 
 class Script(Struct, frozen=True, kw_only=True):
     """How a script behaves; the same in every attempt."""
@@ -21,7 +24,7 @@ class Script(Struct, frozen=True, kw_only=True):
     save_s: float = 3.0
     #: exit code at the end
     code: int = 0
-    #: this many attempts crash, at this step counted from where they began
+    #: it will crash this many times, at this step counted from where it began
     crashes: int = 0
     crash_after: int = 5
     #: it stops making progress at this step, for good
@@ -55,10 +58,8 @@ class Folder:
 class Training:
     """One process that runs a script."""
 
-    def __init__(
-        self, script: Script, who: Party, folder: Folder, attempt: int, ended: Callable[[int | None, str | None], None]
-    ) -> None:
-        self._script, self._who, self._folder, self._attempt, self._ended = script, who, folder, attempt, ended
+    def __init__(self, script: Script, who: Party, folder: Folder, ended: Callable[[int | None, str | None], None]) -> None:
+        self._script, self._who, self._folder, self._ended = script, who, folder, ended
         self.step = max(0, folder.step())
         self._task: asyncio.Task[None] | None = None
         self._is_over = False
@@ -85,8 +86,8 @@ class Training:
             self.step += 1
             if script.hangs_at is not None and self.step >= script.hangs_at:
                 await asyncio.Event().wait()
-            if self._attempt <= script.crashes and self.step - began >= script.crash_after:
-                self._over(1, None)
+            if script.crashes and self.step - began >= script.crash_after:
+                self._over(CRASH, None)
                 return
             if script.save_every and self.step % script.save_every == 0:
                 await self._save()
@@ -103,7 +104,7 @@ class Training:
         """Told to go: a last save where the script is so kind, then the end."""
         if self._script.saves_on_term and self._script.save_every:
             await self._save()
-        self._over(1, None)
+        self._over(CRASH, None)
 
     def _over(self, code: int | None, signal: str | None) -> None:
         if not self._is_over:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trainmaster.adapters.providers.simulated.provider import SimulatedProvider
 from trainmaster.control.observe import Ports
@@ -28,9 +29,22 @@ from trainmaster.testing.sim_fleet import FleetDoor, VirtualFleet
 from trainmaster.testing.sim_net import BEGIN, Died, Net, Party
 from trainmaster.testing.sim_plan import HOUR, JobPlan, WorldPlan, draw_world
 from trainmaster.testing.sim_runner import RunnerOrder, digest
+from trainmaster.testing.sim_script import CRASH
 from trainmaster.testing.sim_store import Objects, StoreDoor
 from trainmaster.testing.virtual_loop import VirtualLoop, run_virtual
-from trainmaster.testing.witness import Beat, Claimed, Closed, Destiny, Marked, Promise, Recorded, Submitted, Unmarked, World
+from trainmaster.testing.witness import (
+    Beat,
+    Claimed,
+    Closed,
+    Destiny,
+    Marked,
+    Promise,
+    Recorded,
+    Submitted,
+    TrainingEnded,
+    Unmarked,
+    World,
+)
 
 #: With everybody well again, every job must have ended and every machine be gone after this long.
 CONVERGE_S_MAX = 96 * HOUR
@@ -58,6 +72,12 @@ def run_plan(plan: WorldPlan) -> Ran:
     logging.getLogger("trainmaster.driver").setLevel(logging.CRITICAL)
     rng = random.Random(f"luck {plan.seed}")
     return run_virtual(lambda loop: _Stage(plan, loop, rng).live(), rng)
+
+
+class BlindProvider(SimulatedProvider):
+    """Nobody can confirm that a machine is gone."""
+
+    capabilities = frozenset()
 
 
 class WitnessedObjects(Objects):
@@ -124,7 +144,7 @@ class _Stage:
         """From the first submission to the last machine."""
         kind = self.plan.is_kind
         is_calm = all(luck.is_calm and luck.wire_s < 1 for luck in self.plan.luck.values()) and not self.plan.stalls_an_hour
-        silent = not self.plan.has_machine_trouble and not self.plan.fleet.stale_s
+        silent = not self.plan.has_machine_trouble and not self.plan.fleet.stale_s and not self.plan.fleet.is_blind
         skewed = bool(self.plan.control_skew_s or self.plan.fleet.skew_s or self.plan.jump_s)
         for number in range(self.plan.control_planes):
             self._begin_control(f"control:{number}")
@@ -177,7 +197,9 @@ class _Stage:
 
     def _runner_order(self, request: LaunchRequest) -> RunnerOrder:
         job = self.scripts[request.job_id]
-        return RunnerOrder(request=request, script=job.script, keep=job.spec.checkpoints.keep)
+        crashed = sum(isinstance(e, TrainingEnded) and e.job_id == request.job_id and e.code == CRASH for e in self.net.events)
+        script = replace(job.script, crashes=max(0, job.script.crashes - crashed))
+        return RunnerOrder(request=request, script=script, keep=job.spec.checkpoints.keep)
 
     def _ports(self, who: Party, owner: str) -> Ports:
         return Ports(
@@ -185,11 +207,15 @@ class _Stage:
             database=DatabaseDoor(who, self.net, self.tables),
             store=StoreDoor(who, self.net, self.objects),
             store_url=self.objects.url,
-            providers={"simulated": SimulatedProvider(FleetDoor(who, self.net, self.fleet))},
+            providers={"simulated": self._provider(who)},
             timing=self.plan.timing,
             heartbeat_s=self.plan.heartbeat_s,
             owner=owner,
         )
+
+    def _provider(self, who: Party) -> SimulatedProvider:
+        door = FleetDoor(who, self.net, self.fleet)
+        return BlindProvider(door) if self.plan.fleet.is_blind else SimulatedProvider(door)
 
     def _begin_control(self, name: str) -> None:
         if self.plan.dead_from_s is not None and self.loop.seconds >= self.plan.dead_from_s:
@@ -269,6 +295,8 @@ class _Stage:
         await asyncio.sleep(600.0)  # whatever still wants to change a finished job gets its chance
 
     def _is_empty(self) -> bool:
+        if self.net.under_way:
+            return False
         if self.plan.dead_from_s is not None:
             return not self.fleet.held
         jobs_over = all(row.job.phase is Phase.FINISHED for row in self.tables.rows.values())
@@ -313,7 +341,7 @@ async def _never_ends(queue: WorkQueue) -> None:
 def _destiny(job: JobPlan) -> Destiny:
     """How the script ends when nobody disturbs it: attempt after attempt, until it is done or its failures are used up."""
     script, retry = job.script, job.spec.retry
-    is_stopped = job.stop_s is not None or job.spec.limits.run is not None
+    is_stopped = job.stop_s is not None or job.spec.limits.run is not None or script.hangs_at is not None
     began, failures = 0, 0
     while True:
         crash_at = began + script.crash_after if failures < script.crashes else script.steps + 1

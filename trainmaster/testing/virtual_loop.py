@@ -66,11 +66,11 @@ def run_virtual(main: Callable[[VirtualLoop], Coroutine[Any, Any, _T]], rng: ran
     try:
         return loop.run_until_complete(main(loop))
     finally:
-        _end_all(loop)
+        end_all(loop)
         loop.close()
 
 
-def _end_all(loop: VirtualLoop) -> None:
+def end_all(loop: VirtualLoop) -> None:
     """Whoever still waits for something waits for nothing: the world is over."""
     left = asyncio.all_tasks(loop)
     for task in left:
