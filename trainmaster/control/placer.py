@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -10,10 +11,12 @@ from trainmaster.control.observe import Ports
 from trainmaster.core.decide import place
 from trainmaster.core.job import JobId, JobRecord, Phase
 from trainmaster.core.schedule import Placed, Waits, schedule
-from trainmaster.errors import RevisionConflict
+from trainmaster.errors import ProviderError, RevisionConflict
 from trainmaster.ports.database import WorkLease
 
+_log = logging.getLogger("trainmaster.driver")
 _LEASE_S = 10.0
+_ASK_AGAIN_S = 5.0
 
 
 async def place_waiting(ports: Ports) -> datetime | None:
@@ -27,6 +30,7 @@ async def place_waiting(ports: Ports) -> datetime | None:
     waiting = [job for job in unfinished if job.phase is Phase.QUEUED and job.stop is None]
     if not waiting:
         return None
+    again: list[datetime] = []
     lease = WorkLease(name="placer", owner=ports.owner)
     if not await ports.database.hold(lease, now, now + timedelta(seconds=_LEASE_S)):
         return now + timedelta(seconds=0.2)
@@ -34,10 +38,16 @@ async def place_waiting(ports: Ports) -> datetime | None:
         # Read again under the lease: what we saw before it may have been placed by its last holder.
         unfinished = await ports.database.unfinished()
         for name in sorted({job.spec.provider for job in unfinished if job.phase is Phase.QUEUED}):
-            await _place_on(name, unfinished, lease, ports)
+            try:
+                await _place_on(name, unfinished, lease, ports)
+            except ProviderError as error:
+                # A provider that cannot say what it has holds up nobody but the jobs that want to go there.
+                _log.warning("nothing placed on %s: %s", name, error)
+                again.append(now + timedelta(seconds=_ASK_AGAIN_S))
     finally:
         await ports.database.let_go(lease)
-    return min((job.not_before for job in waiting if job.not_before is not None and job.not_before > now), default=None)
+    pauses = [job.not_before for job in waiting if job.not_before is not None and job.not_before > now]
+    return min([*pauses, *again], default=None)
 
 
 async def _place_on(provider: str, unfinished: list[JobRecord], lease: WorkLease, ports: Ports) -> None:

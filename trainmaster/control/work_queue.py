@@ -40,7 +40,7 @@ class WorkQueue:
     async def drive(self, is_over: Callable[[], Awaitable[bool]]) -> None:
         """Work until `is_over`, asked after each round."""
         try:
-            while not await is_over():
+            while not await self._is_over(is_over):
                 await self._round()
                 await self._rest()
         finally:
@@ -48,6 +48,14 @@ class WorkQueue:
             for task in self._watching.values():
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _is_over(self, is_over: Callable[[], Awaitable[bool]]) -> bool:
+        """Who cannot say whether it is over goes on."""
+        try:
+            return await is_over()
+        except TrainmasterError as error:
+            _log.warning("driving on: %s", error)
+            return False
 
     async def _round(self) -> None:
         ports = self._ports

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -80,8 +81,11 @@ def tally_seeds(seeds: Sequence[int]) -> Tally:
 def run_worlds(seeds: Sequence[int], processes: int) -> Iterator[Tally]:
     """Many worlds on several cores; a tally for each batch, in order."""
     batches = [seeds[start : start + _BATCH] for start in range(0, len(seeds), _BATCH)]
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(tally_seeds, batches)
+    with ProcessPoolExecutor(processes, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
+        try:
+            yield from pool.map(tally_seeds, batches)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def tell(ran: Ran) -> Iterator[str]:
@@ -164,6 +168,7 @@ def _hunt(processes: int) -> int:
     """On and on; what was seen is kept after each batch, so that it can be stopped at any moment and goes on later."""
     hunt = msgspec.json.decode(_HUNT_FILE.read_bytes(), type=Hunt) if _HUNT_FILE.exists() else Hunt()
     total, began_s = hunt.tally, time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while True:
             for tally in run_worlds(range(hunt.next_seed, hunt.next_seed + 20 * _BATCH), processes):

@@ -91,7 +91,7 @@ def draw_world(seed: int) -> WorldPlan:
         stop_margin_s=60.0,
         look_s=rng.choice((15.0, 30.0, 60.0)),
         soon_s=5.0,
-        poll_s=rng.choice((5.0, 10.0, 20.0)),
+        poll_s=rng.choice((10.0, 20.0, 30.0)),
     )
     hours = rng.choice((1.0, 2.0, 4.0, 8.0))
     world = WorldPlan(
