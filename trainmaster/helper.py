@@ -11,6 +11,7 @@ puts a copy of this file on the script's path, so that the import works in any e
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 TYPE_CHECKING = False
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 _UNDECIDED, _ELSEWHERE = -1, -2
 _file = _UNDECIDED
 _encode: Callable[[object], str] | None = None
-#: The clock that file systems stamp files with: tells whether a file was written before or after a line.
-_CLOCK = getattr(time, "CLOCK_REALTIME_COARSE", time.CLOCK_REALTIME)
+#: The clock that file systems stamp files with ticks every few milliseconds (CLOCK_REALTIME_COARSE on Linux). What was written
+#: before a moment of the exact clock is stamped with no later one; what is written once this clock has passed it, with a later one.
+_STAMPS = 5 if sys.platform == "linux" else time.CLOCK_REALTIME
+_TICKS_MAX = 20
 
 
 def log(step: int | None = None, **metrics: float) -> None:
@@ -38,9 +41,19 @@ def log(step: int | None = None, **metrics: float) -> None:
 
 
 def checkpoint(path: str | os.PathLike[str], step: int) -> None:
-    """Say that `path` was written completely, at `step`. The folder is committed soon after, with or without this call."""
-    if _file != _ELSEWHERE:
-        _append({**_with_step(step), "checkpoint": os.path.abspath(path)})
+    """Say that `path` was written completely, at `step`, and with it all of the checkpoint folder: it is committed as it is now.
+
+    Returns when the clock of files has ticked, a few milliseconds later: so what is written from then on is told from what was
+    there. Without this call the folder is committed when it has lain still for a while.
+    """
+    if _file == _ELSEWHERE:
+        return
+    point = {**_with_step(step), "checkpoint": os.path.abspath(path)}
+    _append(point)
+    for _ in range(_TICKS_MAX if _file >= 0 else 0):
+        if time.clock_gettime(_STAMPS) > point["t"]:  # type: ignore[operator]
+            return
+        time.sleep(0.001)
 
 
 def _with_step(step: int | None) -> dict[str, object]:
@@ -53,7 +66,7 @@ def _with_step(step: int | None) -> dict[str, object]:
 def _append(point: dict[str, object]) -> None:
     """One write call per line: lines of several processes do not mix. Trouble with the file is not the script's trouble."""
     global _file, _encode  # noqa: PLW0603
-    point["t"] = time.clock_gettime(_CLOCK)
+    point["t"] = time.clock_gettime(time.CLOCK_REALTIME)
     try:
         if _encode is None:
             from json import JSONEncoder  # at the first call: most programs that import this package never make one

@@ -36,8 +36,9 @@ class Tty(io.TextIOWrapper):
         return [row.split("\r")[-1].strip() for row in text.split("\n")]
 
 
-@pytest.fixture
-def tty():
+@contextlib.contextmanager
+def terminal():
+    """Standard error is a terminal."""
     with contextlib.redirect_stderr(Tty()) as made:
         yield made
 
@@ -59,33 +60,36 @@ def _beat(what: str = "", share: float = 0, **timeline: datetime) -> Heartbeat:
         ([_beat("committing", 0.5), _beat("uploading", 0.2)], ["100%", "20%"]),
     ],
 )
-def test_what_stands_there_in_the_end(tty, beats, rows):
+def test_what_stands_there_in_the_end(beats, rows):
     bar = Bar()
-    for beat in beats:
-        bar.look(1, beat)
+    with terminal() as tty:
+        for beat in beats:
+            bar.look(1, beat)
     assert len(tty.rows) == len(rows), tty.rows
     assert all(row in found for row, found in zip(rows, tty.rows, strict=True)), tty.rows
 
 
-def test_the_next_attempt_has_a_bar_of_its_own(tty):
+def test_the_next_attempt_has_a_bar_of_its_own():
     bar = Bar()
-    bar.look(1, _beat("restoring", 1))
-    bar.look(1, _beat("uploading", 0.5))
-    bar.look(2, _beat("restoring", 1))
+    with terminal() as tty:
+        bar.look(1, _beat("restoring", 1))
+        bar.look(1, _beat("uploading", 0.5))
+        bar.look(2, _beat("restoring", 1))
     assert ["restoring" in row for row in tty.rows] == [True, True, False]
     assert "uploading" not in "".join(tty.rows)
 
 
-def test_a_line_of_the_job_takes_the_place_of_the_bar_which_comes_back_below(tty, tmp_path):
+def test_a_line_of_the_job_takes_the_place_of_the_bar_which_comes_back_below(tmp_path):
     embedded = SimpleNamespace(store=open_store(str(tmp_path / "store")))
-    follower = Follower(embedded, JobId("job"), tty)
-    follower._cursor = LogCursor(embedded, JobId("job"), 1, 0)
-    follower._bar.look(1, _beat("committing", 0.5))
     embedded.store.put(layout.chunk(layout.log_prefix("job", 1), 0), b"last words\n")
-    follower._drain()
-    assert tty.rows == ["last words", ""]
-    follower._bar.look(1, _beat("committing", 0.5))
-    assert tty.rows[0] == "last words"
-    assert tty.rows[1].startswith("committing ━")
-    follower.leave()
-    assert tty.rows == ["last words", ""]
+    with terminal() as tty:
+        follower = Follower(embedded, JobId("job"), tty)
+        follower._cursor = LogCursor(embedded, JobId("job"), 1, 0)
+        follower._bar.look(1, _beat("committing", 0.5))
+        follower._drain()
+        assert tty.rows == ["last words", ""]
+        follower._bar.look(1, _beat("committing", 0.5))
+        assert tty.rows[0] == "last words"
+        assert tty.rows[1].startswith("committing ━")
+        follower.leave()
+        assert tty.rows == ["last words", ""]

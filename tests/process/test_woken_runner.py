@@ -93,8 +93,8 @@ def _play(world: World, scene, *, keeps_promise: bool) -> None:
 
 def _no_flags() -> dict[str, object]:
     lists = {name: () for name in ("env", "tag", "hp")}
-    names = ("name", "cpus", "memory", "gpus", "priority", "failures", "interruptions", "keep_checkpoints", "max_run", "source_dir")
-    return {**lists, **dict.fromkeys(names), "in_place": False}
+    names = ("name", "cpus", "memory", "gpus", "provider", "priority", "failures", "interruptions", "keep_checkpoints", "max_run")
+    return {**lists, **dict.fromkeys(names), "source_dir": None, "in_place": False}
 
 
 async def _paused_and_replaced(scene: Scene) -> tuple[int, int]:

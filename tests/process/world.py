@@ -294,7 +294,8 @@ class World:
             for number in range(1, len(record["attempts"]) + 1):
                 parts.append(f"-- log of attempt {number} --\n{self.log(job_id, number)[-1500:]}")
                 parts.append(f"-- its processes: {self.processes(job_id, number)}")
-        for path in [*self.home.glob("machines/*/runner.log"), self.home / "driver.log", *self.folder.glob("command-*")]:
+        logs = [*self.home.glob("machines/*/runner.log"), *self.home.glob("simulated/machines/*/*.log")]
+        for path in [*logs, self.home / "driver.log", *self.folder.glob("command-*")]:
             if path.exists():
                 parts.append(f"-- {path.relative_to(self.folder)} --\n{path.read_text(errors='replace')[-3000:]}")
         parts.append("living: " + "; ".join(f"{pid} {_command_line(pid)[-80:]!r}" for pid in self.ours()))

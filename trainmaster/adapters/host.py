@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 IS_LINUX = sys.platform.startswith("linux")
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _F_SETPIPE_SZ = 1, 36, 1031
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _F_SETPIPE_SZ, _PF_EXITING = 1, 36, 1031, 4
 #: A look at a lock takes microseconds; one that lasts a second is somebody stopped in the middle of it.
 _LOOKS_TO_WAIT_FOR = 1000
 _libc = ctypes.CDLL(None, use_errno=True) if IS_LINUX else None
@@ -145,6 +145,12 @@ def catches(pid: int, number: signal.Signals) -> bool:
         caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))
         return bool(caught >> (number - 1) & 1)
     return False
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process is gone or on its way: from then on it may have closed its files, also those it was in the middle of."""
+    fields = _stat_fields(pid)
+    return not fields or fields[0] in {"Z", "X"} or bool(int(fields[6]) & _PF_EXITING)
 
 
 def is_same_process(pid: int, start: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 
-class Seen(Struct, frozen=True):
+class EntryPrint(Struct, frozen=True):
     """Everything about one file that changes when it is written, renamed or replaced."""
 
     kind: str
@@ -23,7 +24,7 @@ class Seen(Struct, frozen=True):
     link: str = ""
 
 
-Fingerprint = dict[str, Seen]
+Fingerprint = dict[str, EntryPrint]
 
 
 def fingerprint(folder: Path) -> Fingerprint:
@@ -36,14 +37,28 @@ def fingerprint(folder: Path) -> Fingerprint:
             info = entry.stat(follow_symlinks=False)
             kind = stat.S_IFMT(info.st_mode)
             if kind == stat.S_IFREG:
-                found[path] = Seen("file", info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode & 0o777)
+                found[path] = EntryPrint(
+                    "file", info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_mode & 0o777
+                )
             elif kind == stat.S_IFLNK and is_utf8(os.readlink(entry.path)):
-                found[path] = Seen("link", 0, info.st_mtime_ns, 0, info.st_ino, 0o777, os.readlink(entry.path))
+                found[path] = EntryPrint("link", 0, info.st_mtime_ns, 0, info.st_ino, 0o777, os.readlink(entry.path))
             elif kind == stat.S_IFDIR:
-                found[path] = Seen("folder", 0, 0, 0, info.st_ino, info.st_mode & 0o777)
+                found[path] = EntryPrint("folder", 0, 0, 0, info.st_ino, info.st_mode & 0o777)
         except OSError:
             continue
     return found
+
+
+def touched_s(folder: Path) -> float:
+    """When anything in the folder was last written, renamed or removed, as the file system stamped it; in seconds since 1970.
+
+    A removal shows in the folder it was made in, so folders count as well.
+    """
+    try:
+        entries = [entry.stat(follow_symlinks=False).st_ctime for _, entry in _walk(os.fspath(folder), "")]
+        return max([os.stat(folder).st_ctime, *entries])
+    except OSError:
+        return math.inf  # it changes under our eyes
 
 
 def left_out(folder: Path) -> list[str]:

@@ -1,8 +1,13 @@
 """When is the checkpoint folder committed, and how does it come back?
 
 A commit is a consistent snapshot of the whole folder: it lay still for a moment, nobody had a file in it open for writing, and
-after copying it was still the same. Files go up in parallel, then the manifest, then one marker; without the marker nothing
-counts. A file that did not change since an earlier commit is not copied again: the manifest says where its bytes lie.
+after copying every file that was copied is still the same. Files go up in parallel, then the manifest, then one marker; without
+the marker nothing counts. A file that did not change since an earlier commit is not copied again: the manifest says where its
+bytes lie.
+
+Two things stand in for lying still. The script said, with trainmaster.checkpoint(), that what lies there is complete, and nothing
+was touched since. Or, after ten times the settling time, a single file keeps changing beside others that lie still: then each
+moment in which nobody writes it is a state that the script may be resumed from.
 """
 
 from __future__ import annotations
@@ -10,10 +15,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +29,8 @@ from trainmaster.core.messages import Manifest, ManifestFile
 from trainmaster.errors import StoreError, StoreFull, StoreRejected
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.runner import checkpoint_folder
-from trainmaster.runner.checkpoint_folder import Fingerprint, Seen
+from trainmaster.runner.checkpoint_folder import EntryPrint, Fingerprint
+from trainmaster.runner.stillness import Stillness
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import Checkpoints
 
@@ -33,8 +39,14 @@ if TYPE_CHECKING:
 
 _COPIES_AT_ONCE = 4
 _RETRY_S = 2.0
-#: times the settling time, before a folder that never lies still is a warning
+#: times the settling time, before a folder that never lies still is a warning, or is taken in spite of one restless file
 _PATIENCE = 10
+#: how often a script that tells when its checkpoints are complete is listened to
+_LISTEN_S = 0.05
+#: clocks of files and of the script are compared as fractions of a second, which are rounded
+_ROUNDING_S = 1e-5
+_PAUSE_S = 1.0
+_SPOILED_IS_TROUBLE = 3
 
 
 class CommitterSettings(Struct, frozen=True, kw_only=True):
@@ -46,6 +58,18 @@ class CommitterSettings(Struct, frozen=True, kw_only=True):
     rules: Checkpoints
 
 
+class Script(Protocol):
+    """What the script says about its checkpoints."""
+
+    def complete_at_s(self) -> float | None:
+        """When it last said that what lies in the folder is complete; None: never."""
+        ...
+
+    def step_of(self, changed: list[str]) -> int | None:
+        """The step of the files that changed."""
+        ...
+
+
 class Committer:
     """Watches one folder and commits it. One thread calls `look`; `final` is called after that thread ended."""
 
@@ -54,28 +78,34 @@ class Committer:
         settings: CommitterSettings,
         store: BlockingStore,
         now: Callable[[], datetime],
-        job_pids: Callable[[], Iterable[int]],
+        writes: Callable[[Path], str],
         may_commit: Callable[[], bool],
-        step_of: Callable[[list[str]], int | None],
+        script: Script,
     ) -> None:
         self._settings = settings
         self._store = store
         self._now = now
-        self._job_pids = job_pids
+        self._writes = writes
         self._may_commit = may_commit
-        self._step_of = step_of
+        self._script = script
         self._seq = 0
-        self._seen: Fingerprint = {}
-        self._seen_s = host.elapsed_s()
+        self._stillness = Stillness({})
         self._busy_since_s: float | None = None
+        #: who was last seen in the middle of writing, and when
+        self._writer, self._writer_s = "", -1e9
         #: the newest state that was seen lying still, with no writer, while the job lived
         self._still: Fingerprint | None = None
         self._still_at = now()
         self._committed: Fingerprint = {}
         self._committed_s = -1e9
-        self._stored: dict[str, tuple[Seen, ManifestFile]] = {}
+        self._stored: dict[str, tuple[EntryPrint, ManifestFile]] = {}
         self._not_before_s = 0.0
         self._refusal: Exception | None = None
+        self._spoiled = 0
+        #: bytes of the commit under way; whoever is to be told of them, once somebody waits for it
+        self._copied, self._to_copy = 0, 0
+        self._tell: Callable[[int, int], None] | None = None
+        self._counting = threading.Lock()
         self.newest: CheckpointRef | None = None
         self.trouble = ""
         self._stop = threading.Event()
@@ -85,9 +115,14 @@ class Committer:
         """Begin to watch; what was restored counts as committed."""
         self._thread.start()
 
-    def finish(self, *, trusted: bool, is_closed: Callable[[], bool]) -> None:
-        """The job's processes are gone: commit what may be committed, however long store and lease are away."""
+    def finish(self, *, trusted: bool, is_closed: Callable[[], bool], tell: Callable[[int, int], None]) -> None:
+        """The job's processes are gone: commit what may be committed, however long store and lease are away.
+
+        People wait now: `tell` is told how many bytes are copied, and of how many, also of a commit that is under way.
+        """
         self._stop.set()
+        self._tell = tell
+        self._count(0)
         self._thread.join()
         print_ = checkpoint_folder.fingerprint(self._settings.folder)
         if not checkpoint_folder.has_work(print_) or print_ == self._committed:
@@ -109,54 +144,94 @@ class Committer:
 
     def _watch(self) -> None:
         period_s = max(0.02, min(1.0, self._settings.rules.settle / 4))
-        while not self._stop.wait(period_s):
-            self._look()
+        looked_s, complete_s = -1e9, None
+        while not self._stop.wait(period_s if complete_s is None else min(period_s, _LISTEN_S)):
+            said_s, now_s = self._script.complete_at_s(), host.elapsed_s()
+            if (said_s != complete_s and self._is_due(now_s)) or now_s - looked_s >= period_s:
+                looked_s, complete_s = now_s, said_s
+                self._look(complete_s)
 
-    def _look(self) -> None:
-        rules = self._settings.rules
+    def _look(self, complete_s: float | None) -> None:
+        """Commit what lies there if it may be taken. The script's words are older than the look, so they may be about it."""
         now_s = host.elapsed_s()
         print_ = checkpoint_folder.fingerprint(self._settings.folder)
-        if print_ != self._seen:
-            newest = checkpoint_folder.changed(self._seen, print_)[-1:]
-            self._seen, self._seen_s = print_, now_s
-            self._complain(now_s, f"{', '.join(newest) or 'the checkpoint folder'} keeps changing")
-            return
+        self._stillness.saw(print_, now_s)
         if print_ == self._committed or not checkpoint_folder.has_work(print_):
             self._busy_since_s = None
             return
-        if now_s - self._seen_s < rules.settle:
-            return
         if print_ != self._still:
-            writing = host.open_for_writing(self._job_pids(), self._settings.folder)
-            if writing:
-                self._seen_s = now_s  # somebody is in the middle of it, however slowly
-                self._complain(now_s, f"{os.path.basename(writing)} is still open for writing")
+            hindrance = self._hindrance(print_, now_s, complete_s)
+            if hindrance:
+                self._complain(now_s, hindrance)
                 return
             self._still, self._still_at = print_, self._now()
+        if self._is_due(now_s) and self._may_commit():
+            self._commit(print_)
+            self._to_copy = 0  # nobody waits for it any more
+
+    def _is_due(self, now_s: float) -> bool:
+        """However often the script says that it is complete, there is one commit a second at most."""
+        rules = self._settings.rules
+        pause_s = max(rules.interval, min(rules.settle, _PAUSE_S))
+        return now_s >= self._not_before_s and now_s - self._committed_s >= pause_s
+
+    def _hindrance(self, print_: Fingerprint, now_s: float, complete_s: float | None) -> str:
+        """Why this state must not be taken, in words; empty when it may."""
+        folder, settle_s = self._settings.folder, self._settings.rules.settle
+        restless = self._stillness.restless(now_s, settle_s)
+        if not (restless and self._is_complete(complete_s)):
+            if restless and not self._is_one_restless_file(restless, print_, now_s):
+                return f"{restless[-1]} keeps changing"
+            if now_s - self._writer_s < settle_s:
+                return self._writer  # somebody was in the middle of it, however slowly
+        writing = self._writes(folder)
+        if writing:
+            self._writer, self._writer_s = writing, now_s
+            return writing
+        if not restless:
             self._busy_since_s = None
-        if now_s < self._not_before_s or now_s - self._committed_s < rules.interval or not self._may_commit():
-            return
-        self._commit(print_)
+        elif checkpoint_folder.fingerprint(folder) != print_:
+            return f"{restless[-1]} keeps changing"  # a state seen only once may be one that never was
+        return ""
+
+    def _is_complete(self, complete_s: float | None) -> bool:
+        """Whether the script said that it is complete, and nothing was written, renamed or removed since."""
+        return complete_s is not None and checkpoint_folder.touched_s(self._settings.folder) <= complete_s + _ROUNDING_S
+
+    def _is_one_restless_file(self, restless: list[str], print_: Fingerprint, now_s: float) -> bool:
+        """Whether it was waited for long enough, and one file is all that moves. Where nobody can see writers, it never is."""
+        is_waited_for = self._busy_s(now_s) > _PATIENCE * self._settings.rules.settle
+        return is_waited_for and host.IS_LINUX and len(restless) == 1 and restless[0] in print_
 
     def _complain(self, now_s: float, why: str) -> None:
         """A folder that never lies still is never committed; its owner must learn that before a crash teaches it."""
-        if self._busy_since_s is None:
-            self._busy_since_s = now_s
-        busy_s = now_s - self._busy_since_s
+        busy_s = self._busy_s(now_s)
         if busy_s > _PATIENCE * self._settings.rules.settle:
             self.trouble = f"no checkpoint could be committed for {busy_s:.0f} s: {why}"
+
+    def _busy_s(self, now_s: float) -> float:
+        """For how long something to commit has been there that could not be taken, though its time had come."""
+        if self._busy_since_s is None:
+            self._busy_since_s = now_s
+        return now_s - max(self._busy_since_s, self._committed_s + self._settings.rules.interval)
 
     def _commit(self, print_: Fingerprint) -> bool:
         """Copy, check, mark. False: not this time, and nothing of it can be seen."""
         self._refusal = None
+        began_s = host.elapsed_s()
+        self._copied, self._to_copy = 0, self._size_to_copy(print_)
         self._seq += 1
         name = layout.checkpoint_id(self._settings.attempt, self._seq)
         try:
             manifest = self._copy(name, print_)
-            if checkpoint_folder.fingerprint(self._settings.folder) != print_:
-                self._forget(name)  # it changed under our hands: a later look takes it
+            changed = self._changed_under_our_hands(manifest, print_)
+            if changed:
+                self._give_up(name, changed, began_s)
                 return False
             self._mark(manifest)
+        except FileNotFoundError as error:
+            self._give_up(name, os.path.basename(error.filename or ""), began_s)
+            return False
         except (StoreError, OSError) as error:
             said = error.sentence if isinstance(error, StoreError) else str(error)
             self.trouble = f"checkpoint not committed: {said}"
@@ -165,27 +240,57 @@ class Committer:
             if isinstance(error, StoreFull | OSError):
                 self._forget(name)
             return False
-        self._committed, self._committed_s = print_, host.elapsed_s()
+        self._committed, self._committed_s, self._spoiled, self._busy_since_s = print_, host.elapsed_s(), 0, None
         self._stored = {f.path: (print_[f.path], f) for f in manifest.files if not f.link}
         odd = checkpoint_folder.left_out(self._settings.folder)
         self.trouble = f"not part of the checkpoint: {', '.join(odd[:5])} (no plain file, or its name is not UTF-8)" if odd else ""
         self._prune()
         return True
 
+    def _changed_under_our_hands(self, manifest: Manifest, print_: Fingerprint) -> str:
+        """A file that is not what it was before it was copied. What was not copied, or is new, does not matter: the snapshot
+        is of the moment before."""
+        after = checkpoint_folder.fingerprint(self._settings.folder)
+        copied = [file.path for file in manifest.files if file.stored_in == manifest.id]
+        return next((path for path in copied if after.get(path) != print_[path]), "")
+
+    def _give_up(self, name: str, changed: str, began_s: float) -> None:
+        """Not this time: a later look takes it. As much time goes by as was lost, so that a slow store is not kept busy in vain."""
+        self._forget(name)
+        self._not_before_s = 2 * host.elapsed_s() - began_s
+        self._spoiled += 1
+        if self._spoiled >= _SPOILED_IS_TROUBLE:
+            self.trouble = (
+                f"no checkpoint could be committed, {self._spoiled} times in a row: {changed} changed while it was copied"
+            )
+
+    def _size_to_copy(self, print_: Fingerprint) -> int:
+        return sum(print_[path].size for path in checkpoint_folder.files_of(print_) if not self._is_stored(path, print_[path]))
+
+    def _is_stored(self, path: str, seen: EntryPrint) -> bool:
+        return path in self._stored and self._stored[path][0] == seen
+
+    def _count(self, size: int) -> None:
+        """Called by several threads, each with a file of its own."""
+        with self._counting:
+            self._copied = min(self._copied + size, self._to_copy)
+            if self._tell is not None and self._to_copy:
+                self._tell(self._copied, self._to_copy)
+
     def _copy(self, name: str, print_: Fingerprint) -> Manifest:
+        step = self._script.step_of(checkpoint_folder.changed(self._committed, print_))
         with _pool() as pool:
             files = list(pool.map(lambda path: self._copy_one(name, path, print_[path]), checkpoint_folder.files_of(print_)))
         links = [ManifestFile(path=p, size_bytes=0, link=s.link) for p, s in print_.items() if s.kind == "link"]
         parents = {path.rpartition("/")[0] for path in print_}
         folders = [path for path, seen in print_.items() if seen.kind == "folder" and path not in parents]
-        step = self._step_of(checkpoint_folder.changed(self._committed, print_))
         return Manifest(id=name, taken_at=self._still_at, step=step, files=files + links, folders=folders)
 
-    def _copy_one(self, name: str, path: str, seen: Seen) -> ManifestFile:
-        before = self._stored.get(path)
-        if before is not None and before[0] == seen:
-            return before[1]
-        stored = self._store.put_file(layout.checkpoint_file(self._settings.job_id, name, path), self._settings.folder / path)
+    def _copy_one(self, name: str, path: str, seen: EntryPrint) -> ManifestFile:
+        if self._is_stored(path, seen):
+            return self._stored[path][1]
+        key = layout.checkpoint_file(self._settings.job_id, name, path)
+        stored = self._store.put_file(key, self._settings.folder / path, self._count)
         return ManifestFile(path=path, size_bytes=stored.size_bytes, blake3=stored.blake3, mode=seen.mode, stored_in=name)
 
     def _mark(self, manifest: Manifest) -> None:
@@ -231,7 +336,8 @@ class Committer:
             for file in manifest.files:
                 (self._settings.folder / file.path).unlink(missing_ok=True)
             raise
-        self._committed = self._seen = checkpoint_folder.fingerprint(self._settings.folder)
+        self._committed = checkpoint_folder.fingerprint(self._settings.folder)
+        self._stillness = Stillness(self._committed)
         self._stored = {f.path: (self._committed[f.path], f) for f in manifest.files if not f.link}
 
     def commits(self) -> list[CheckpointRef]:

@@ -12,7 +12,6 @@ import contextlib
 import os
 import select
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -29,10 +28,9 @@ CHUNK_BYTES_MAX = 32 << 20
 SPOOL_BYTES_MAX = 2 << 30
 TAIL_BYTES = 128 << 10
 _PIPE_BYTES = 1 << 20
-#: The pipe holds what a script prints during a nap, unless it prints faster than 50 MB/s; then there are no naps.
-_NAP_S = 0.02
+#: From so many bytes a second on, nap so long: the pipe holds many times what comes meanwhile. Who floods is read without pause.
+_NAPS_S = ((5 << 20, 0.0), (1 << 20, 0.02), (0, 0.05))
 _WINDOW_S = 0.05
-_FLOOD_BYTES = 256 << 10
 
 
 class Pump:
@@ -49,7 +47,8 @@ class Pump:
         self._path = spool / "log-0"
         self._size = 0
         self._since_s = 0.0
-        self._is_flooded = False
+        self._nap_s = _NAPS_S[-1][1]
+        self._over = threading.Event()
         self._window_s = 0.0
         self._window_bytes = 0
         self.bytes_seen = 0
@@ -66,6 +65,7 @@ class Pump:
         if self.sink >= 0:
             os.close(self.sink)
             self.sink = -1
+        self._over.set()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -85,11 +85,14 @@ class Pump:
     def _nap(self) -> None:
         """A script that prints a line now and then must not pay for waking us each time; one that floods is read without pause."""
         now_s = host.elapsed_s()
-        if now_s - self._window_s > _WINDOW_S:
-            self._is_flooded = self.bytes_seen - self._window_bytes > _FLOOD_BYTES
+        passed_s = now_s - self._window_s
+        if passed_s > _WINDOW_S:
+            rate = (self.bytes_seen - self._window_bytes) / passed_s
+            self._nap_s = next(nap_s for least, nap_s in _NAPS_S if rate >= least)
             self._window_s, self._window_bytes = now_s, self.bytes_seen
-        if not self._is_flooded:
-            time.sleep(_NAP_S)
+        nap_s = min(self._nap_s, self._due_s() - now_s) if self._size else self._nap_s
+        if nap_s > 0:
+            self._over.wait(nap_s)
 
     def _due_s(self) -> float:
         """The first lines come at once; a busy log comes in fewer, larger chunks."""
@@ -155,10 +158,10 @@ class Pump:
 class Shipper:
     """Spool files → chunks in the store, in order, retried until they are there."""
 
-    def __init__(self, store: BlockingStore, prefix: Key, read: Callable[[Path], None] | None) -> None:
+    def __init__(self, store: BlockingStore, prefix: Key, look: Callable[[Path], None]) -> None:
         self._store = store
         self._prefix = prefix
-        self._read = read
+        self._look = look
         self._queue: deque[tuple[Path, int] | None] = deque()
         # One counter per thread that writes it: the backlog is their difference.
         self._bytes_added = 0
@@ -210,8 +213,7 @@ class Shipper:
                 size = os.fstat(file.fileno()).st_size
                 file.seek(max(0, size - TAIL_BYTES))
                 self.tail = (self.tail + file.read())[-TAIL_BYTES:]
-            if self._read is not None:
-                self._read(path)
+            self._look(path)
 
     def _ship(self, path: Path) -> None:
         pause = threading.Event()

@@ -14,7 +14,6 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from trainmaster.adapters import host
@@ -27,13 +26,15 @@ from trainmaster.core.messages import ClaimFile, JobFile, OpenFile
 from trainmaster.core.supervise import Run, RunEvent, RunInstruction
 from trainmaster.errors import StoreError, StoreFull, StoreUnavailable
 from trainmaster.ports.object_store import BlockingStore
-from trainmaster.ports.provider import LaunchRequest
-from trainmaster.runner import checkpoint_folder, traces, workplace
+from trainmaster.ports.provider import LaunchFile
+from trainmaster.runner import traces, workplace
 from trainmaster.runner.committer import Committer, CommitterSettings
 from trainmaster.runner.heart import Heart
 from trainmaster.runner.log_pump import Pump, Shipper
+from trainmaster.runner.log_search import LogSearch
 from trainmaster.runner.metric_reader import MetricReader
 from trainmaster.runner.process import Ended, JobProcess
+from trainmaster.runner.script_words import ScriptWords
 from trainmaster.runner.workplace import SetUpError, Workplace
 from trainmaster.spec import layout
 
@@ -41,23 +42,15 @@ _T = TypeVar("_T")
 _TICK_S = 0.25
 _OWN_WORDS_MAX = 256 << 10
 _DRAIN_S = 10.0
+#: how long the end of a job waits for metrics in the last of its output
+_SEARCH_S = 20.0
 _KILL_ROUNDS = 50
-
-
-class RunnerFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """launch.json in the allocation's folder: what the provider tells its runner."""
-
-    request: LaunchRequest
-    store_options: dict[str, str] = {}
-    #: environment of the submission, kept on this machine only
-    environ_file: str = ""
-    cgroup: str = ""
 
 
 class Runner:
     """One attempt on one machine."""
 
-    def __init__(self, folder: Path, file: RunnerFile, store: BlockingStore) -> None:
+    def __init__(self, folder: Path, file: LaunchFile, store: BlockingStore) -> None:
         self.folder, self.file, self.request, self.store = folder, file, file.request, store
         self._began_s, self._began_at = host.elapsed_s(), datetime.now(UTC)  # noqa: TID251  the machine's own clock, read once
         self._events: SimpleQueue[RunEvent] = SimpleQueue()
@@ -74,6 +67,8 @@ class Runner:
         self.ended: Ended | None = None
         self.set_up_error = ""
         self.progress: tuple[str, int, int] | None = None
+        self._told: tuple[str, int, int] | None = None
+        self._told_s = 0.0
         self.is_closed = False
         self._suspended = False
         #: whether the last state of the checkpoint folder may be trusted; None: there is none to commit
@@ -82,8 +77,9 @@ class Runner:
         self.process = JobProcess(self.request.name, Path(file.cgroup) if file.cgroup else None)
         job_id, attempt = self.request.job_id, self.request.attempt
         self.place = Workplace(home=folder / "home", request=self.request)
-        self.metrics = MetricReader(store, layout.metrics_prefix(job_id, attempt), self.place.metrics_file, self.now)
-        self.shipper = Shipper(store, layout.log_prefix(job_id, attempt), self._read_log)
+        self.metrics = MetricReader(store, layout.metrics_prefix(job_id, attempt), self.place.metrics_file)
+        self.search = LogSearch(self.now, self.process.start_beside, self.metrics.take)
+        self.shipper = Shipper(store, layout.log_prefix(job_id, attempt), self.search.add)
         self.pump = Pump(folder / "spool", self.shipper)
         self.heart = Heart(self.request, store, self.now, self._describe, self._events.put)
         self.committer: Committer | None = None
@@ -104,6 +100,7 @@ class Runner:
                 event = core.Tick()
             self._advance(event)
             self._advance(core.Tick())
+            self._tell_progress()
 
     def _advance(self, event: RunEvent) -> None:
         self.run, instructions = core.supervise(self.run, event, self.now())
@@ -180,12 +177,13 @@ class Runner:
             raise SetUpError("the job or its attempt is not in the store")
         self.place.known = msgspec.json.decode(file, type=JobFile)
         self.opened = msgspec.json.decode(opened, type=OpenFile)
-        self.metrics.watch(self.place.file.spec.metrics.patterns)
+        self.search.watch(self.place.file.spec.metrics.patterns)
         _retrying(lambda: workplace.prepare(self.place, self.store))
         settings = CommitterSettings(
             job_id=job_id, attempt=attempt, folder=self.place.checkpoints, rules=self.place.file.spec.checkpoints
         )
-        self.committer = Committer(settings, self.store, self.now, self.process.pids, self._may_commit, self._step_of)
+        words = ScriptWords(self.metrics, self.place.checkpoints)
+        self.committer = Committer(settings, self.store, self.now, self.process.writes, self._may_commit, words)
         self.timeline = replace(self.timeline, set_up_at=self.now())
         return core.SetUp()
 
@@ -193,8 +191,8 @@ class Runner:
         assert self.committer is not None
         if self.opened is not None and self.opened.resumes is not None:
             self.resumes = self._restore_newest(self.opened.resumes, self.opened.heads, self.committer)
-            self.progress = None
         self.timeline = replace(self.timeline, restored_at=self.now())
+        self.progress = None
         return core.Restored()
 
     def _restore_newest(self, head: CheckpointRef, heads: list[str], committer: Committer) -> CheckpointRef:
@@ -213,19 +211,27 @@ class Runner:
         raise SetUpError(f"{damage}; no older checkpoint is whole")
 
     def _counting(self, what: str, total: int) -> Callable[[int], None]:
-        """Counts bytes of long work for the heartbeat; whoever watches sees it move."""
-        done, told_s = 0, host.elapsed_s()
+        """Counts bytes of long work for the heartbeat."""
+        done, counting = 0, threading.Lock()
 
         def count(size: int) -> None:
-            nonlocal done, told_s
-            done += size
-            self.progress = (what, done, total)
-            if host.elapsed_s() - told_s > 1.0:
-                told_s = host.elapsed_s()
-                self.heart.beat_now()
+            """Called by several threads, each with a file of its own."""
+            nonlocal done
+            with counting:
+                done = min(done + size, total)
+                self._note_progress(what, done, total)
 
-        self.progress = (what, 0, total)
+        self._note_progress(what, 0, total)
         return count
+
+    def _note_progress(self, what: str, done: int, total: int) -> None:
+        self.progress = (what, done, total)
+
+    def _tell_progress(self) -> None:
+        """Whoever watches sees long work move, and end, once a second."""
+        if self.progress != self._told and host.elapsed_s() - self._told_s > 1.0:
+            self._told, self._told_s = self.progress, host.elapsed_s()
+            self.heart.beat_now()
 
     def _start_process(self) -> None:
         assert self.committer is not None
@@ -251,11 +257,13 @@ class Runner:
     def _upload(self) -> RunEvent:
         """The last commit, then everything that is left, until it is there or the attempt is closed."""
         if self.committer is not None and self._trusted is not None:
-            self.committer.finish(trusted=self._trusted, is_closed=lambda: self.is_closed)
+            self.committer.finish(
+                trusted=self._trusted, is_closed=lambda: self.is_closed, tell=partial(self._note_progress, "committing")
+            )
         if self.ended is not None:
             self.pump.finish(_DRAIN_S)
             self.shipper.finish(None)
-            self.metrics.read_last_line()
+            self.search.finish(0.0 if self.is_closed else _SEARCH_S)
         pause_s = 0.2
         while not self.is_closed:
             try:
@@ -271,6 +279,7 @@ class Runner:
                 threading.Event().wait(pause_s)
                 pause_s = min(5.0, pause_s * 2)
         self.timeline = replace(self.timeline, uploaded_at=self.now())
+        self.progress = None
         return core.Uploaded()
 
     def _write_exit(self) -> None:
@@ -336,28 +345,10 @@ class Runner:
             found.append(f"{self.pump.bytes_dropped} bytes of output were dropped")
         if self.metrics.points_dropped:
             found.append(f"{self.metrics.points_dropped} metric points were dropped")
-        return [text for text in found if text]
+        return [text for text in [*found, *self.search.troubles] if text]
 
     def _may_commit(self) -> bool:
         return not self._suspended and not self.is_closed and self.now() < self.run.lease_until
-
-    def _step_of(self, changed: list[str]) -> int | None:
-        """The step of what changed: as the script told, as the file is named, or the newest it had reported when it wrote it."""
-        self.metrics.read_file()
-        for path in reversed(changed):
-            told = self.metrics.told_steps.get(os.path.realpath(self.place.checkpoints / path))
-            step = told if told is not None else checkpoint_folder.step_in_name(path)
-            if step is not None:
-                return step
-        try:
-            written_s = max((self.place.checkpoints / path).stat().st_mtime for path in changed)
-        except (OSError, ValueError):
-            return None
-        return self.metrics.step_at(written_s)
-
-    def _read_log(self, path: Path) -> None:
-        if self.metrics.reads_log:
-            self.metrics.read_log(path)
 
     def _terminated(self) -> None:
         self._events.put(core.StopWanted(why=StopSeen.TERMINATED, grace_s=self.run.grace_s))
@@ -370,7 +361,7 @@ def main() -> None:
     os.set_inheritable(int(sys.argv[2]), False)  # noqa: FBT003
     host.adopt_orphans()
     threading.excepthook = _broken
-    file = msgspec.json.decode((folder / "launch.json").read_bytes(), type=RunnerFile)
+    file = msgspec.json.decode((folder / "launch.json").read_bytes(), type=LaunchFile)
     (folder / "spool").mkdir(exist_ok=True)
     store = _retrying(lambda: open_store(file.request.store_url, options=file.store_options, create=False))
     Runner(folder, file, store).work()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from trainmaster.adapters.source_changes import Fingerprint, changed_since, fingerprint
+from trainmaster.adapters.source_changes import FileMarks, changed_since, file_marks
 from trainmaster.adapters.source_unpack import unpack
 from trainmaster.core.job import CheckpointRef
 from trainmaster.core.messages import JobFile
@@ -38,7 +38,7 @@ class Workplace(Struct, kw_only=True):
     request: LaunchRequest
     #: set once it has been read from the store
     known: JobFile | None = None
-    before: Fingerprint = {}
+    before: FileMarks = {}
 
     @property
     def file(self) -> JobFile:
@@ -70,7 +70,7 @@ def prepare(place: Workplace, store: BlockingStore) -> None:
     _fetch_code(place, store)
     place.checkpoints.mkdir(parents=True, exist_ok=True)
     if not place.file.code.in_place:
-        place.before = fingerprint(place.working)
+        place.before = file_marks(place.working)
     lib = place.home / "lib" / "trainmaster"
     lib.mkdir(parents=True, exist_ok=True)
     helper = (Path(__file__).parent.parent / "helper.py").read_text()
