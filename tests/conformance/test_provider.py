@@ -202,6 +202,17 @@ class TestVirtual(ProviderConformance):
 class TestLocal(ProviderConformance):
     stage_class = LocalStage
 
+    def test_a_runner_that_cannot_reach_its_store_gives_up_in_time(self, stage):
+        """Nobody pays for a machine that waits for ever, also when there is nobody left to take it back."""
+
+        async def work():
+            provider = stage.open_provider()
+            request = replace(stage.a_request("j1"), start_s_max=0.5)
+            await provider.launch(request)
+            await until_gone(stage, provider, request.name)
+
+        stage.run(work())
+
 
 class TestSimulated(ProviderConformance):
     """The laptop fleet."""

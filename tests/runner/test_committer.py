@@ -14,6 +14,7 @@ from trainmaster.adapters import host
 from trainmaster.adapters.object_store import open_store
 from trainmaster.core.job import CheckpointRef
 from trainmaster.core.messages import Manifest
+from trainmaster.errors import StoreUnavailable
 from trainmaster.runner.committer import Committer, CommitterSettings
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import Checkpoints
@@ -258,3 +259,42 @@ def test_a_restless_file_that_is_not_there_is_waited_for(quick):
     with Restless(quick, "a", forget=True):
         quick.until(quick.commits)
     assert all(set(files) == {"a", "big"} for files in quick.commits())
+
+
+class Deaf(Store):
+    """The answer to the first marker is lost; the marker itself may be, too."""
+
+    arrives = True
+    lost = 1
+
+    def put_if_absent(self, key, value):
+        if key.endswith("/COMMIT") and self.lost:
+            self.lost -= 1
+            if self.arrives:
+                self._store.put_if_absent(key, value)
+            raise StoreUnavailable("no answer")
+        return self._store.put_if_absent(key, value)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_marker_without_an_answer_is_put_again_before_anything_else(tmp_path, arrives, goes_on):
+    """Were it left alone for another commit, it could arrive when its files are gone: a marker over nothing."""
+    place = Place(tmp_path, settle=0.0)
+    place.store = place.committer._store = Deaf(place.store._store)
+    place.store.arrives = arrives
+    place.write("weights", "1")
+    place.until(lambda: (place.look(), not place.store.lost)[1])
+    assert place.committer.newest is None
+    if goes_on:
+        place.write("weights", "22")
+    place.until(lambda: (place.look(), place.committer.newest is not None)[1])
+    found = [ref.id for ref in place.committer.commits()]
+    assert found == (["1-000001", "1-000002"] if goes_on else ["1-000001"])
+    assert place.store.copied == ["weights"] * len(found), "nothing is copied twice for a lost answer"
+
+
+def test_a_marker_that_arrives_after_its_checkpoint_was_removed_is_no_commit(tmp_path):
+    place = Place(tmp_path, settle=0.0)
+    place.store.put_if_absent(layout.commit("job", "1-000001"), b"{}")
+    assert place.committer.commits() == []

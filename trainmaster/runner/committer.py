@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from trainmaster.adapters import host
+from trainmaster.core import checkpoints
 from trainmaster.core.job import CheckpointRef
 from trainmaster.core.messages import Manifest, ManifestFile
 from trainmaster.errors import StoreError, StoreFull, StoreRejected
@@ -101,6 +102,8 @@ class Committer:
         self._stored: dict[str, tuple[EntryPrint, ManifestFile]] = {}
         self._not_before_s = 0.0
         self._refusal: Exception | None = None
+        #: a checkpoint whose marker may or may not be there
+        self._unanswered: tuple[Manifest, Fingerprint] | None = None
         self._spoiled = 0
         #: bytes of the commit under way; whoever is to be told of them, once somebody waits for it
         self._copied, self._to_copy = 0, 0
@@ -216,19 +219,24 @@ class Committer:
         return now_s - max(self._busy_since_s, self._committed_s + self._settings.rules.interval)
 
     def _commit(self, print_: Fingerprint) -> bool:
-        """Copy, check, mark. False: not this time, and nothing of it can be seen."""
+        """Copy, check, mark. False: not this time, and nothing of it can be seen, unless the marker went unanswered."""
         self._refusal = None
         began_s = host.elapsed_s()
         self._copied, self._to_copy = 0, self._size_to_copy(print_)
-        self._seq += 1
-        name = layout.checkpoint_id(self._settings.attempt, self._seq)
+        name = layout.checkpoint_id(self._settings.attempt, self._seq + 1)
         try:
+            if self._unanswered is not None:
+                self._mark(*self._unanswered)
+                if self._committed == print_:
+                    return True
+            self._seq += 1
             manifest = self._copy(name, print_)
             changed = self._changed_under_our_hands(manifest, print_)
             if changed:
                 self._give_up(name, changed, began_s)
                 return False
-            self._mark(manifest)
+            self._store.put(layout.manifest(self._settings.job_id, name), msgspec.json.encode(manifest))
+            self._mark(manifest, print_)
         except FileNotFoundError as error:
             self._give_up(name, os.path.basename(error.filename or ""), began_s)
             return False
@@ -240,11 +248,6 @@ class Committer:
             if isinstance(error, StoreFull | OSError):
                 self._forget(name)
             return False
-        self._committed, self._committed_s, self._spoiled, self._busy_since_s = print_, host.elapsed_s(), 0, None
-        self._stored = {f.path: (print_[f.path], f) for f in manifest.files if not f.link}
-        odd = checkpoint_folder.left_out(self._settings.folder)
-        self.trouble = f"not part of the checkpoint: {', '.join(odd[:5])} (no plain file, or its name is not UTF-8)" if odd else ""
-        self._prune()
         return True
 
     def _changed_under_our_hands(self, manifest: Manifest, print_: Fingerprint) -> str:
@@ -293,24 +296,33 @@ class Committer:
         stored = self._store.put_file(key, self._settings.folder / path, self._count)
         return ManifestFile(path=path, size_bytes=stored.size_bytes, blake3=stored.blake3, mode=seen.mode, stored_in=name)
 
-    def _mark(self, manifest: Manifest) -> None:
-        job_id = self._settings.job_id
-        self._store.put(layout.manifest(job_id, manifest.id), msgspec.json.encode(manifest))
+    def _mark(self, manifest: Manifest, print_: Fingerprint) -> None:
+        """From here on it counts. A marker whose answer was lost is put again, the same, before anything else is committed: were it
+        left alone, it could arrive after its checkpoint was removed."""
         if not self._may_commit():
             raise StoreError("the attempt lease ended while copying")
-        size = sum(file.size_bytes for file in manifest.files)
         ref = CheckpointRef(
             id=manifest.id,
             taken_at=manifest.taken_at,
             committed_at=self._now(),
             step=manifest.step,
-            size_bytes=size,
+            size_bytes=sum(file.size_bytes for file in manifest.files),
             files=len(manifest.files),
         )
-        # Unlike put, this syncs the names too: manifest and marker outlive a power cut. The marker may be there already, from a
-        # try whose answer was lost.
-        self._store.put_if_absent(layout.commit(job_id, manifest.id), msgspec.json.encode(ref))
+        self._unanswered = (manifest, print_)
+        try:
+            # Unlike put, this syncs the names too: manifest and marker outlive a power cut.
+            self._store.put_if_absent(layout.commit(self._settings.job_id, manifest.id), msgspec.json.encode(ref))
+        except (StoreFull, StoreRejected):
+            self._unanswered = None  # a clear no
+            raise
+        self._unanswered = None
         self.newest = ref
+        self._committed, self._committed_s, self._spoiled, self._busy_since_s = print_, host.elapsed_s(), 0, None
+        self._stored = {f.path: (print_[f.path], f) for f in manifest.files if not f.link}
+        odd = checkpoint_folder.left_out(self._settings.folder)
+        self.trouble = f"not part of the checkpoint: {', '.join(odd[:5])} (no plain file, or its name is not UTF-8)" if odd else ""
+        self._prune()
 
     def _forget(self, name: str) -> None:
         """Remove a half-made checkpoint; if that fails too, it only takes space, for nothing without a marker counts."""
@@ -343,10 +355,10 @@ class Committer:
     def commits(self) -> list[CheckpointRef]:
         """Every checkpoint of this job with a marker that can be read."""
         found: list[CheckpointRef] = []
-        for entry in self._store.list_keys(layout.checkpoints(self._settings.job_id)):
-            if layout.is_commit(self._settings.job_id, entry.key):
-                with contextlib.suppress(msgspec.DecodeError):
-                    found.append(msgspec.json.decode(self._store.get(entry.key) or b"", type=CheckpointRef))
+        keys = [entry.key for entry in self._store.list_keys(layout.checkpoints(self._settings.job_id))]
+        for key in checkpoints.committed(self._settings.job_id, keys):
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(msgspec.json.decode(self._store.get(key) or b"", type=CheckpointRef))
         return found
 
     def _manifest(self, name: str) -> Manifest:
@@ -387,28 +399,15 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def prune(store: BlockingStore, job_id: str, keep: int, attempt: int) -> None:
-    """Keep the newest commits. What a newer attempt or a late runner of an old one wrote is not ours to remove.
-
-    The marker goes first, then the manifest, then those files that no kept manifest refers to.
-    """
+    """Keep the newest commits, and the files that they refer to."""
     keys = [entry.key for entry in store.list_keys(layout.checkpoints(job_id))]
-    base = len(layout.checkpoints(job_id)) + 1
-    by_name: dict[str, list[layout.Key]] = {}
-    for key in keys:
-        by_name.setdefault(key[base:].split("/", 1)[0], []).append(key)
-    if any(layout.parse_checkpoint_id(name)[0] > attempt for name in by_name):
+    kept = checkpoints.kept(job_id, keys, keep, attempt)
+    if kept is None:
         return
-    committed = [name for name, own in by_name.items() if layout.commit(job_id, name) in own]
-    kept = sorted(committed, key=layout.parse_checkpoint_id)[-keep:]
-    needed: set[str] = set()
+    needed: set[layout.Key] = set()
     for name in kept:
         value = store.get(layout.manifest(job_id, name))
         files = [] if value is None else msgspec.json.decode(value, type=Manifest).files
         needed.update(layout.checkpoint_file(job_id, f.stored_in, f.path) for f in files if not f.link)
-    newest = max((layout.parse_checkpoint_id(name) for name in kept), default=(0, 0))
-    for name, own in by_name.items():
-        if name in kept or layout.parse_checkpoint_id(name) > newest:
-            continue
-        for key in sorted(own, key=lambda k: (not layout.is_commit(job_id, k), k != layout.manifest(job_id, name))):
-            if key not in needed:
-                store.delete_prefix(key)
+    for key in checkpoints.removable(job_id, keys, kept, needed):
+        store.delete_prefix(key)

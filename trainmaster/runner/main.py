@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ from trainmaster.core.facts import ExitReport, Heartbeat, StopSeen
 from trainmaster.core.job import CheckpointRef, Timeline
 from trainmaster.core.messages import ClaimFile, JobFile, OpenFile
 from trainmaster.core.supervise import Run, RunEvent, RunInstruction
-from trainmaster.errors import StoreError, StoreFull, StoreUnavailable
+from trainmaster.errors import StoreError, StoreFull, StoreRejected, StoreUnavailable
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.ports.provider import LaunchFile
 from trainmaster.runner import traces, workplace
@@ -42,6 +43,8 @@ _T = TypeVar("_T")
 _TICK_S = 0.25
 _OWN_WORDS_MAX = 256 << 10
 _DRAIN_S = 10.0
+#: how long a store that refuses the exit record is asked again
+_REFUSED_S_MAX = 3600.0
 #: how long the end of a job waits for metrics in the last of its output
 _SEARCH_S = 20.0
 _KILL_ROUNDS = 50
@@ -152,6 +155,7 @@ class Runner:
         mine = msgspec.json.encode(
             ClaimFile(runner=f"{os.uname().nodename}:{os.getpid()}:{self._began_at.isoformat()}", at=self.now())
         )
+        claim_until = self._began_at + timedelta(seconds=self.request.start_s_max)
         while True:
             try:
                 if self.store.put_if_absent(layout.claim(job_id, attempt), mine):
@@ -163,8 +167,8 @@ class Runner:
             except (StoreUnavailable, StoreFull) as error:
                 _say(f"the claim waits for the store: {error.sentence}")
                 threading.Event().wait(1.0)
-                if not self._events.empty():
-                    return False  # told to end before there was anything to end
+                if not self._events.empty() or self.now() >= claim_until:
+                    return False  # told to end before there was anything to end, or nobody is paid to wait any longer
         self.timeline = replace(self.timeline, claimed_at=self.now())
         return True
 
@@ -285,9 +289,12 @@ class Runner:
     def _write_exit(self) -> None:
         value = msgspec.json.encode(self._report())
         own_words = _own_words(self.folder)
+        job_id, attempt = self.request.job_id, self.request.attempt
+        # Credentials that expired are renewed, permissions are mended: without this record a job that is done would run again.
         if own_words:
-            _retrying(lambda: self.store.put(layout.runner_log(self.request.job_id, self.request.attempt), own_words))
-        _retrying(lambda: self.store.put(layout.exit_record(self.request.job_id, self.request.attempt), value))
+            key = layout.runner_log(job_id, attempt)
+            _retrying(lambda: self.store.put(key, own_words), refused_s_max=_REFUSED_S_MAX)
+        _retrying(lambda: self.store.put(layout.exit_record(job_id, attempt), value), refused_s_max=_REFUSED_S_MAX)
 
     def _quit(self) -> None:
         self.process.signal("SIGKILL")
@@ -363,19 +370,23 @@ def main() -> None:
     threading.excepthook = _broken
     file = msgspec.json.decode((folder / "launch.json").read_bytes(), type=LaunchFile)
     (folder / "spool").mkdir(exist_ok=True)
-    store = _retrying(lambda: open_store(file.request.store_url, options=file.store_options, create=False))
+    store = _retrying(
+        lambda: open_store(file.request.store_url, options=file.store_options, create=False), for_s_max=file.request.start_s_max
+    )
     Runner(folder, file, store).work()
     sys.stdout.flush()
     os._exit(0)  # threads that wait for a store must not keep a finished runner alive
 
 
-def _retrying(call: Callable[[], _T]) -> _T:
-    """Until the store answers and has room; any other no is passed on."""
-    pause_s = 0.2
+def _retrying(call: Callable[[], _T], *, for_s_max: float = math.inf, refused_s_max: float = 0.0) -> _T:
+    """Until the store answers and has room, or time is up. A refusal is passed on; where it may be taken back, later."""
+    pause_s, began_s = 0.2, host.elapsed_s()
     while True:
         try:
             return call()
-        except (StoreUnavailable, StoreFull) as error:
+        except (StoreUnavailable, StoreFull, StoreRejected) as error:
+            if host.elapsed_s() - began_s >= (refused_s_max if isinstance(error, StoreRejected) else for_s_max):
+                raise
             _say(f"waiting for the store: {error.sentence}")
             threading.Event().wait(pause_s)
             pause_s = min(5.0, pause_s * 2)

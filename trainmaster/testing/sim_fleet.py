@@ -139,8 +139,15 @@ class VirtualFleet:
         if machine.state is MachineState.ENDED or self.plan.paused_an_hour == 0:
             return
         self.net.trouble("pause", machine.request.name)
-        machine.who.pause()
-        self.loop.call_later(self.rng.random() * self.plan.pause_s, machine.who.wake)
+        for_s = self.rng.random() * self.plan.pause_s
+        match self.rng.choice(("now", "in a call", "in a create")):
+            case "now":
+                machine.who.pause_for(for_s)
+            case "in a call":
+                machine.who.pause_in_call_s = for_s
+            case "in a create":
+                machine.who.pause_in_create_s = for_s
+        self.loop.call_later(self.rng.expovariate(self.plan.paused_an_hour / 3600), self._pause, machine)
 
     def end(self, machine: Machine, why: str) -> None:
         """It is gone, with everything on it."""
@@ -154,8 +161,7 @@ class VirtualFleet:
     def describe(self, name: str) -> MachineView | None:
         """What is known, or was known a moment ago."""
         machine, now = self.machines.get(name), self.loop.seconds
-        if self.plan.is_blind and (machine is None or machine.state is MachineState.ENDED):
-            raise FleetError(FleetTrouble.TIMEOUT, "no such host answers")
+        self._refuse_blindly(machine)
         if machine is None:
             return None
         is_old_answer = self.plan.stale_s > 0 and self.rng.random() < 0.5
@@ -172,9 +178,15 @@ class VirtualFleet:
             return None
         return MachineView(state=machine.state, why=machine.why, preempted=machine.is_preempted)
 
+    def _refuse_blindly(self, machine: Machine | None) -> None:
+        """A host of one's own that is gone, or does not answer: the two look the same."""
+        if self.plan.is_blind and machine is not None and (machine.state is MachineState.ENDED or machine.who.is_paused):
+            raise FleetError(FleetTrouble.TIMEOUT, "no such host answers")
+
     def delete(self, name: str) -> None:
         """Begin to end it."""
         machine = self.machines.get(name)
+        self._refuse_blindly(machine)
         if machine is not None and machine.state in {MachineState.BOOTING, MachineState.RUNNING}:
             machine.state = MachineState.ENDING
             self.loop.call_later(self.rng.uniform(*self.plan.ending_s), self.end, machine, "deleted")

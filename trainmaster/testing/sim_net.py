@@ -72,6 +72,10 @@ class Party:
         self.skew_s = skew_s
         self.is_dead = False
         self._woken: asyncio.Event | None = None
+        #: seconds for which it will be paused in the middle of its next call: after it made up its mind, before it asks
+        self.pause_in_call_s = 0.0
+        #: the same for the next time it creates an object: a claim, or the marker of a commit
+        self.pause_in_create_s = 0.0
         self.tasks: list[asyncio.Task[None]] = []
 
     def now(self) -> datetime:
@@ -92,10 +96,20 @@ class Party:
             if self.is_dead:
                 raise Died(self.name)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing happens here now."""
+        return self._woken is not None
+
     def pause(self) -> None:
         """Stop all that happens here, until woken; messages under way go on."""
         if self._woken is None:
             self._woken = asyncio.Event()
+
+    def pause_for(self, seconds: float) -> None:
+        """Pause, and wake by itself."""
+        self.pause()
+        self.loop.call_later(seconds, self.wake)
 
     def wake(self) -> None:
         """Go on where it stopped."""
@@ -155,6 +169,9 @@ class Net:
 
     async def call(self, who: Party, to: str, effect: Callable[[], T], no_answer: Callable[[str], Exception]) -> T:
         """Ask a service; `no_answer` makes the error a caller gets when nobody can say whether it happened."""
+        if who.pause_in_call_s:
+            who.pause_for(who.pause_in_call_s)
+            who.pause_in_call_s = 0.0
         await who.alive()
         luck = self.luck[to]
         reply: asyncio.Future[T] = self.loop.create_future()

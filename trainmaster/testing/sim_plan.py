@@ -114,7 +114,7 @@ def draw_world(seed: int) -> WorldPlan:
     _draw_control(rng, world)
     if rng.random() < 0.2:
         _draw_theme(rng, world)
-    if rng.random() < 0.15:
+    if rng.random() < 0.2:
         _draw_blind(world)
     return _fitting(world)
 
@@ -122,15 +122,19 @@ def draw_world(seed: int) -> WorldPlan:
 def _draw_theme(rng: random.Random, world: WorldPlan) -> None:
     """Faults that are dangerous together and would seldom meet by chance."""
     store, fleet = world.luck["store"], world.luck["fleet"]
-    match rng.choice(("late writes", "late machines", "flapping")):
+    match rng.choice(("late writes", "late machines", "late sleepers", "flapping")):
         case "late writes":
             # A marker under way when its machine is taken arrives after the attempt was given up.
-            store.late, store.late_s = 0.4, 300.0
-            world.fleet.preempted_an_hour, world.fleet.notice = 4.0, 0.0
+            store.late, store.late_s = 0.15, 300.0
+            world.fleet.preempted_an_hour, world.fleet.notice = 12.0, 0.0
         case "late machines":
             # A machine that was asked for long ago arrives when nobody wants it any more.
             fleet.ghost, fleet.twice, fleet.late_s = 0.3, 0.3, 900.0
             world.fleet.dud, world.fleet.stillborn = 0.3, 0.3
+        case "late sleepers":
+            # A runner paused in the middle of a commit is given up, and wakes.
+            world.fleet.paused_an_hour, world.fleet.pause_s = 12.0, 900.0
+            _draw_blind(world)
         case "flapping":
             # Nobody lives long enough to finish a thought.
             world.crashes_an_hour, world.restart_s, world.control_planes = 60.0, 30.0, 2

@@ -130,6 +130,7 @@ class StoreDoor:
 
     async def put_if_absent(self, key: Key, value: bytes) -> bool:
         """Store if nothing is there; False if something is. Of racing callers one wins. May have happened if it raised."""
+        self.who.pause_in_call_s, self.who.pause_in_create_s = self.who.pause_in_call_s or self.who.pause_in_create_s, 0.0
         return await self._ask(lambda: self._objects.put_if_absent(key, value))
 
     async def list_keys(self, prefix: Key, *, after: Key | None = None) -> list[Entry]:

@@ -256,8 +256,11 @@ class _Stage:
                 return
             who = self.controls[self.rng.choice(sorted(self.controls))]
             self.net.trouble("control plane paused", who.name)
-            who.pause()
-            self.loop.call_later(self.rng.choice((5.0, 60.0, 900.0)), who.wake)
+            for_s = self.rng.choice((5.0, 60.0, 900.0))
+            if self.rng.random() < 0.5:
+                who.pause_for(for_s)
+            else:
+                who.pause_in_call_s = for_s
 
     async def _jump_clocks(self) -> None:
         while self.plan.jump_s:
