@@ -51,6 +51,10 @@ sim: install
 hunt: install
 	@$(BIN)/python -m trainmaster.testing.sim --hunt
 
+# Real processes, a real S3 server, and attacks on all of them; as root a small disk is filled, too. make chaos MINUTES=1 SEED=7
+chaos: install
+	@$(BIN)/python -m trainmaster.testing.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
 bench: install
 	$(BIN)/python -m compileall -q trainmaster
 	$(BIN)/python -m bench

@@ -24,7 +24,7 @@ from trainmaster.adapters.providers.simulated.provider import SimulatedProvider
 from trainmaster.core.facts import Seen
 from trainmaster.core.job import ALLOCATION_MARK, AllocationName, JobId, allocation_name
 from trainmaster.core.messages import ClaimFile, OpenFile
-from trainmaster.errors import NoCapacity
+from trainmaster.errors import NoCapacity, ProviderUnavailable
 from trainmaster.ports.provider import LaunchRequest
 from trainmaster.spec import layout
 from trainmaster.testing.builders import a_placement
@@ -326,3 +326,19 @@ def test_a_file_torn_by_a_power_cut_is_no_exception(stage_class, content, tmp_pa
         stage.run(work())
     finally:
         stage.close()
+
+
+@pytest.mark.parametrize("stage_class", [LocalStage, LaptopStage])
+def test_a_launch_that_fails_leaves_no_control_group(stage_class, tmp_path):
+    stage = stage_class(tmp_path)
+    (tmp_path / "machines").write_text("a file where a folder should be")
+    (tmp_path / "fleet").write_text("a file where a folder should be")
+    request = stage.a_request("j1")
+    probe = host.make_cgroup(stage.token)
+    if probe is not None:
+        host.drop_cgroup(probe)
+    with pytest.raises(ProviderUnavailable):
+        asyncio.run(stage.another().launch(request))
+    with pytest.raises(ProviderUnavailable):
+        asyncio.run(stage.another().allocations())
+    assert probe is None or list(probe.parent.glob(f"trainmaster-{stage.token}*")) == []

@@ -45,6 +45,12 @@ ROWS = [
         "out_of_memory",
         "The script ran out of memory: 2 GiB of 2 GiB.",
     ),
+    (
+        _report(set_up_error="No space left on device", machine_is_to_blame=True),
+        EndingKind.INTERRUPTED,
+        "machine_trouble",
+        "The machine could not run the job: No space left on device",
+    ),
     (_report(set_up_error="no code."), EndingKind.FAILED, "set_up_failed", "The job could not be set up: no code."),
     (_report(code=0, set_up_error="no room."), EndingKind.SUCCEEDED, "exit_0", "The script ended by itself with exit code 0."),
     (_report(code=0, stop_seen=StopSeen.ORDER), EndingKind.STOPPED, "stopped", "The job was told to stop."),

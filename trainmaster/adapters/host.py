@@ -253,6 +253,12 @@ def make_cgroup(name: str) -> Path | None:
     return None
 
 
+def drop_cgroup(group: Path) -> None:
+    """Remove a cgroup that nobody is in; one that somebody is in stays."""
+    with contextlib.suppress(OSError):
+        group.rmdir()
+
+
 def join_cgroup(group: Path) -> None:
     """Move the calling process into a cgroup; failing that, stay where we are."""
     with contextlib.suppress(OSError):

@@ -39,6 +39,15 @@ def start(
 ) -> subprocess.Popen[bytes] | None:
     """Start `python -m PROGRAM PLACE LOCK`, unless something lives there; None then. The lock is never free between our asking and
     its living."""
+    try:
+        return _start(place, program, launch, log, environ or {})
+    except OSError:
+        if launch.cgroup:
+            host.drop_cgroup(Path(launch.cgroup))  # nobody could write down that it was made
+        raise
+
+
+def _start(place: Path, program: str, launch: LaunchFile, log: str, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = host.try_lock(place / "lock", create=True)
     if lock is None:
@@ -54,7 +63,7 @@ def start(
                 start_new_session=True,
                 pass_fds=(lock,),
                 cwd="/",
-                env={**host.own_environment(), **(environ or {})},
+                env={**host.own_environment(), **environ},
             )
     finally:
         os.close(lock)

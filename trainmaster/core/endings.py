@@ -20,6 +20,9 @@ def ending_of(report: ExitReport, stop: StopRequest | None) -> Ending:
             reason=Reason(code="exit_0", sentence="The script ended by itself with exit code 0."),
         )
     if report.set_up_error and report.code is None and report.signal is None:
+        if report.machine_is_to_blame:
+            sentence = f"The machine could not run the job: {report.set_up_error}"
+            return Ending(kind=EndingKind.INTERRUPTED, reason=Reason(code="machine_trouble", sentence=sentence))
         return _failed("set_up_failed", f"The job could not be set up: {report.set_up_error}", report)
     if report.out_of_memory:
         return _failed("out_of_memory", f"The script ran out of memory: {report.out_of_memory}", report)

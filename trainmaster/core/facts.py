@@ -82,6 +82,8 @@ class ExitReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop_seen: StopSeen | None = None
     #: what went wrong before the job's process started
     set_up_error: str = ""
+    #: and it was the machine's doing: a full disk, no processes to be had
+    machine_is_to_blame: bool = False
     #: content of output/failure
     failure: str = ""
     #: last Python traceback in the log

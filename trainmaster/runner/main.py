@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -43,6 +44,10 @@ _T = TypeVar("_T")
 _TICK_S = 0.25
 _OWN_WORDS_MAX = 256 << 10
 _DRAIN_S = 10.0
+#: what a script has no part in: another machine, or this one later, may do better
+_MACHINE_TROUBLES = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
+)
 #: how long a store that refuses the exit record is asked again
 _REFUSED_S_MAX = 3600.0
 #: how long the end of a job waits for metrics in the last of its output
@@ -69,6 +74,7 @@ class Runner:
         self.restore_trouble = ""
         self.ended: Ended | None = None
         self.set_up_error = ""
+        self.machine_is_to_blame = False
         self.progress: tuple[str, int, int] | None = None
         self._told: tuple[str, int, int] | None = None
         self._told_s = 0.0
@@ -144,10 +150,15 @@ class Runner:
             try:
                 self._events.put(work())
             except (SetUpError, ValueError, OSError, StoreError) as error:
-                self.set_up_error = getattr(error, "sentence", "") or str(error)
+                self._note_trouble(getattr(error, "sentence", "") or str(error), error)
                 self._events.put(core.SetUpFailed())
 
         threading.Thread(target=run, name=work.__name__, daemon=True).start()
+
+    def _note_trouble(self, sentence: str, error: BaseException) -> None:
+        """What went wrong before the script ran, and whether the machine is to blame."""
+        self.set_up_error = sentence
+        self.machine_is_to_blame = isinstance(error, OSError) and error.errno in _MACHINE_TROUBLES
 
     def _claim(self) -> bool:
         """Win the attempt, or learn that it is not ours. A put that raised may have happened: then we read who won."""
@@ -245,7 +256,7 @@ class Runner:
         try:
             self.process.start(command, environ, self.place.working, self.pump.sink, self._exited)
         except OSError as error:
-            self.set_up_error = f"{command[0]} cannot be started: {error.strerror or error}"
+            self._note_trouble(f"{command[0]} cannot be started: {error.strerror or error}", error)
             self._events.put(core.SetUpFailed())
             return
         self.pump.start()
@@ -317,6 +328,7 @@ class Runner:
             signal=ended.signal if ended is not None else None,
             stop_seen=self.run.stop_seen,
             set_up_error=self.set_up_error,
+            machine_is_to_blame=self.machine_is_to_blame,
             failure=workplace.failure_text(self.place),
             traceback=trace,
             out_of_memory=oom if ended is None or ended.code != 0 else "",

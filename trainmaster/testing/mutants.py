@@ -40,6 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old='return AllocationName(f"{job_id}-a{attempt}")',
         new="return AllocationName(f\"{job_id}-a{attempt + 1000 * __import__('random').randrange(9)}\")",
         checker="outcome_is_the_exit_code",
+        seeds=(15,),
     ),
     Mutant(
         name="perform-before-commit",
@@ -55,6 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="return Sighting(seen=Seen.UNKNOWN, evidence=str(error))",
         new="return Sighting(seen=Seen.GONE, evidence=str(error), was_launched=True)",
         checker="silence_restarts_nothing",
+        seeds=(40,),
     ),
     Mutant(
         name="not-found-is-gone",
@@ -62,6 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old='seen=Seen.UNKNOWN, evidence="the fleet finds no such machine", not_found=True',
         new='seen=Seen.GONE, evidence="the fleet finds no such machine"',
         checker="the_living_are_left_alone",
+        seeds=(30,),
     ),
     Mutant(
         name="silence-is-gone",
@@ -70,6 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
         new="    if facts.allocation.seen is Seen.GONE or (facts.heartbeat and now > facts.heartbeat.lease_until):\n"
         "        return facts.store_answers",
         checker="silence_restarts_nothing",
+        seeds=(40,),
     ),
     Mutant(
         name="no-claim",
@@ -77,6 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="is_ours = await self.store.put_if_absent(key, mine) or await self.store.get(key) == mine",
         new="is_ours = await self.store.put_if_absent(key, mine) or True",
         checker="one_claimed_runner",
+        seeds=(40,),
     ),
     Mutant(
         name="attempts-are-not-closed",
@@ -84,6 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="if _counts_as_gone(job, facts, now, timing) and cannot_go_on:",
         new="if _counts_as_gone(job, facts, now, timing):",
         checker="one_claimed_runner",
+        seeds=(24,),
     ),
     Mutant(
         name="no-sweeper",
@@ -91,6 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="        if now >= self._sweep_at:\n",
         new="        if now < self._sweep_at - timedelta(days=9):\n",
         checker="no_machine_forgotten",
+        seeds=(57,),
     ),
     Mutant(
         name="machines-without-a-limit",
@@ -98,6 +105,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="machine_s_max=ports.timing.machine_s_max,",
         new="machine_s_max=9 * ports.timing.machine_s_max,",
         checker="no_machine_forgotten",
+        seeds=(7,),
     ),
     Mutant(
         name="restore-the-newest",
@@ -105,6 +113,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    return [resumes, *sorted(accepted,",
         new="    return [*sorted(commits, key=lambda c: c.committed_at, reverse=True), *sorted(accepted,",
         checker="resumes_from_the_head",
+        seeds=(707,),
     ),
     Mutant(
         name="prune-takes-the-wrong-ones",
@@ -119,6 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="            if self.folder.version != version:\n",
         new="            if self.folder.version < version:\n",
         checker="checkpoints_never_torn",
+        seeds=(65,),
     ),
     Mutant(
         name="commits-of-anybody",
@@ -147,6 +157,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="return _within_budget(job, ending, now, Budget.INTERRUPTIONS)",
         new="return _within_budget(job, ending, now, Budget.FAILURES)",
         checker="everything_ends",
+        seeds=(4,),
     ),
     Mutant(
         name="preemptions-are-failures",
@@ -154,6 +165,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old='return Ending(kind=EndingKind.INTERRUPTED, reason=Reason(code="terminated"',
         new='return Ending(kind=EndingKind.FAILED, reason=Reason(code="terminated"',
         checker="budgets_hold",
+        seeds=(30,),
     ),
     Mutant(
         name="submit-swallows-errors",
@@ -175,6 +187,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    if spent >= allowed:\n",
         new="    if spent >= allowed or budget is Budget.FAILURES:\n",
         checker="outcome_is_the_exit_code",
+        seeds=(39,),
     ),
     Mutant(
         name="one-chunk-for-all",
@@ -196,6 +209,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="waiting_since=job.waiting_since, placed_at=now,",
         new="waiting_since=job.waiting_since, placed_at=job.waiting_since,",
         checker="ledger_adds_up",
+        seeds=(76,),
     ),
     Mutant(
         name="a-failed-step-is-never-tried-again",

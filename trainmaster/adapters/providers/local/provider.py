@@ -67,7 +67,10 @@ class LocalProvider:
 
     async def allocations(self) -> list[AllocationName]:
         """Everything with a folder."""
-        return [AllocationName(name) for name in self._client.names()]
+        try:
+            return [AllocationName(name) for name in self._client.names()]
+        except OSError as error:
+            raise ProviderUnavailable(f"cannot look: {error}") from error
 
     async def wait_change(self, name: AllocationName) -> None:
         """Until the runner ends; where the kernel cannot tell, until it is seen to be gone."""

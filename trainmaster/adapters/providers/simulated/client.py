@@ -43,10 +43,10 @@ class LaptopFleet:
         place = self._machines / request.name
         if (place / "launch.json").exists() or (self._memory / request.name).exists():
             return
-        held = sum(process_folder.is_locked(self._machines / name) for name in process_folder.folders(self._machines))
-        if held >= self._settings.machines:
-            raise FleetError(FleetTrouble.STOCKOUT, f"all {held} machines are taken")
         try:
+            held = sum(process_folder.is_locked(self._machines / name) for name in process_folder.folders(self._machines))
+            if held >= self._settings.machines:
+                raise FleetError(FleetTrouble.STOCKOUT, f"all {held} machines are taken")
             self._switch_on(place, request)
         except BlockingIOError as error:
             raise FleetError(FleetTrouble.STOCKOUT, str(error)) from error
@@ -130,7 +130,10 @@ class LaptopFleet:
 
     async def names(self) -> list[str]:
         """Every machine that was not given back."""
-        return process_folder.folders(self._machines)
+        try:
+            return process_folder.folders(self._machines)
+        except OSError as error:
+            raise FleetError(FleetTrouble.INTERNAL, f"cannot look: {error}") from error
 
     async def nudge(self, name: str) -> None:
         """Wake its runner."""
