@@ -219,6 +219,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--hunt", action="store_true", help="go on until stopped, from where the last hunt ended")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     wanted = parser.parse_args(arguments)
+    for name, least in (("worlds", 1), ("first", 0), ("processes", 1)):
+        if getattr(wanted, name) < least:
+            parser.error(f"argument --{name}: at least {least}, found {getattr(wanted, name)}")
     if wanted.seed is not None:
         return _one(wanted.seed)
     if wanted.hunt:
