@@ -232,7 +232,7 @@ def _draw_cuts(rng: random.Random, world: WorldPlan) -> None:
         ("control:*", "database"),
         ("control:*", "fleet"),
         ("machine:*", "store"),
-        ("user:*", "database"),
+        ("user:*", "*"),
     )
     singles = (("control:0", "store"), ("control:1", "database"), ("control:0", "fleet"))
     for _ in range(rng.randint(1, 4)):
