@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
-import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -15,28 +16,20 @@ class Deadlock(Exception):
     """Nothing is ready and nothing is scheduled: the program would hang forever."""
 
 
-class _Jump:
-    """Stands where the selector stands; waiting costs nothing."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Deadlock
-        self._loop.seconds += max(0.0, timeout)
-        return []
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs ready callbacks in a seeded order; sleeping costs nothing. Leans on private names of asyncio, pinned by a test."""
+    """Runs ready callbacks in a seeded order; sleeping costs nothing. Leans on private names of asyncio, pinned by a test.
+
+    There are no files, no sockets and no other threads here, so a round is only this: what is ready runs; when nothing is, the
+    clock jumps to the next timer.
+    """
+
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
         self.seconds = 0.0
         self._rng = rng
-        self._selector = _Jump(self)
-        self._clock_resolution = 1e-6  # a year of virtual seconds has no nanoseconds
         # Tasks of a process that was killed end with an exception nobody asks for.
         self.set_exception_handler(lambda _loop, _context: None)
 
@@ -45,16 +38,33 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.seconds
 
     def _run_once(self) -> None:
-        ready = self._ready  # type: ignore[attr-defined]
+        ready = self._ready
+        if not ready:
+            self._jump()
         if len(ready) > 1:
             order = list(ready)
             self._rng.shuffle(order)
             ready.clear()
             ready.extend(order)
-        super()._run_once()  # type: ignore[misc]
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
-    def _process_events(self, event_list: object) -> None:
-        """No files, no sockets: there are no events."""
+    def _jump(self) -> None:
+        """To the next timer, and every other one of that moment."""
+        scheduled = self._scheduled
+        while scheduled:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False  # type: ignore[attr-defined]
+            if handle._cancelled:
+                continue
+            self.seconds = max(self.seconds, handle.when())
+            self._ready.append(handle)
+            while scheduled and scheduled[0].when() <= self.seconds:
+                self._ready.append(heapq.heappop(scheduled))
+            return
+        raise Deadlock
 
     def _write_to_self(self) -> None:
         """Nobody calls from another thread."""
