@@ -335,10 +335,10 @@ LEASE_ROWS = [
     (Phase.STARTING, UNSURE, 630, "running: -"),  # start 600, margin 30
     (Phase.STARTING, UNSURE, 631, "stopping: close release"),
     (Phase.PLACING, replace(UNSURE, claim=ClaimState.FREE), 630, "placing: -"),
-    (Phase.PLACING, replace(UNSURE, claim=ClaimState.FREE), 631, "stopping: close release"),
+    (Phase.PLACING, replace(UNSURE, claim=ClaimState.FREE), 631, "placing: close"),  # whoever wins the claim decides
     (Phase.PLACING, replace(UNSURE, claim=ClaimState.CLOSED), 631, "queued: release"),
     (Phase.STARTING, some_facts(Seen.PRESENT, ClaimState.FREE), 600, "starting: -"),
-    (Phase.STARTING, some_facts(Seen.PRESENT, ClaimState.FREE), 601, "stopping: close release"),
+    (Phase.STARTING, some_facts(Seen.PRESENT, ClaimState.FREE), 601, "starting: close"),
     (Phase.STARTING, some_facts(Seen.PRESENT, ClaimState.CLOSED), 601, "stopping: close release"),
     (Phase.STARTING, store_away(Seen.PRESENT), 1e5, "starting: -"),
     (Phase.STARTING, RUNNERLESS, 60, "stopping: close release"),
@@ -414,7 +414,8 @@ def test_each_transition_of_one_look_leaves_its_line():
     decision = decide(job, some_facts(heartbeat=RAN), at(1040), replace(TIMING, stop_margin_s=0))
     assert (_words(decision), _events(decision)) == ("stopping: close release", ["started", "stop_requested", "ending"])
     slow = decide(a_job(Phase.PLACING), some_facts(claim=ClaimState.FREE), at(601), TIMING)
-    assert (_words(slow), _events(slow)) == ("stopping: close release", ["starting", "ending"])
+    assert (_words(slow), _events(slow)) == ("starting: close", ["starting"])
+    assert slow.instructions[0].if_free, "a runner that comes at the last moment is welcome"
 
 
 # What the facts add to the record.

@@ -85,3 +85,29 @@ def test_a_terminated_runner_gives_its_script_the_grace(world):
     attempt = world.record(job)["attempts"][0]
     assert (attempt["ending"]["reason"]["code"], attempt["charged"]) == ("terminated", "interruptions")
     world.json("stop", job, "--wait")
+
+
+#: Saves a whole state; told to end, it overwrites half of it and then something goes wrong.
+CLUMSY = """
+import os, signal, sys, time
+path, told = os.path.join(os.environ["TM_CHECKPOINT_DIR"], "state"), []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+open(path, "w").write("whole")
+print(f"attempt {os.environ['TM_ATTEMPT']} pid {os.getpid()} restored 0", flush=True)
+while not told:
+    time.sleep(0.01)
+with open(path, "w") as file:
+    file.write("ha")
+    file.flush()
+    raise RuntimeError("in the middle of a save")
+"""
+
+
+def test_a_last_save_that_went_wrong_is_not_trusted(world):
+    """It ended by itself, after our SIGTERM, as if it had saved; but its last word is a traceback."""
+    job = world.submit(world.job_file(CLUMSY, checkpoints={"settle": 0.1}))
+    world.until_committed(job, "whole")
+    [record] = world.json("stop", job, "--wait")
+    assert record["outcome"] == "stopped"
+    assert "in the middle of a save" in world.log(job)
+    assert world.committed(job) == "whole"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -97,7 +98,7 @@ def _no_flags() -> dict[str, object]:
     return {**lists, **dict.fromkeys(names), "source_dir": None, "in_place": False}
 
 
-async def _paused_and_replaced(scene: Scene) -> tuple[int, int]:
+async def _paused_and_replaced(scene: Scene, meanwhile: Callable[[], None] = lambda: None) -> tuple[int, int]:
     """Attempt 1 commits step 2 and is paused; attempt 2 starts when its lease and the margin are over. Runner and script of 1."""
     world, job = scene.world, scene.job
     world.open_gate(2)
@@ -108,6 +109,7 @@ async def _paused_and_replaced(scene: Scene) -> tuple[int, int]:
     lease_end = seconds(world.heartbeat(job)["lease_until"])
     await scene.until("a successor was placed", lambda: len(world.record(job)["attempts"]) == 2)
     assert seconds(world.record(job)["attempts"][1]["placed_at"]) > lease_end + 0.75, "not before lease and margin are over"
+    meanwhile()
     world.open_gate(3)  # the old script goes on: nobody has told it yet
     await scene.until("the successor has committed", lambda: world.committed(job) == "3")
     return runner, script
@@ -137,11 +139,15 @@ def test_a_late_commit_of_an_old_attempt_is_ignored(world):
 
     async def scene(scene: Scene) -> None:
         job = scene.job
-        runner, _ = await _paused_and_replaced(scene)
         store = scene.embedded.store
-        for key in (layout.manifest, layout.commit):
-            old = json.loads(store.get(key(job, "1-000001")))
-            store.put(key(job, "1-000009"), json.dumps({**old, "id": "1-000009", "step": 999}).encode())
+
+        def arrive() -> None:
+            """Before the successor commits: what is without a marker when it does is not its own, and goes."""
+            for key in (layout.manifest, layout.commit):
+                old = json.loads(store.get(key(job, "1-000001")))
+                store.put(key(job, "1-000009"), json.dumps({**old, "id": "1-000009", "step": 999}).encode())
+
+        runner, _ = await _paused_and_replaced(scene, arrive)
         shown = {
             ref.id: accepted for ref, accepted in await scene.embedded.service.checkpoints(await scene.embedded.service.get(job))
         }

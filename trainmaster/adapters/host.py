@@ -253,6 +253,15 @@ def make_cgroup(name: str) -> Path | None:
     return None
 
 
+def free_bytes(folder: Path) -> int:
+    """How much room is left where a folder lies, for those who are not root; much, where nobody can say."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 1 << 60
+    return found.f_bavail * found.f_frsize
+
+
 def drop_cgroup(group: Path) -> None:
     """Remove a cgroup that nobody is in; one that somebody is in stays."""
     with contextlib.suppress(OSError):

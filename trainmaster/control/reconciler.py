@@ -75,7 +75,9 @@ async def _perform_one(instruction: Instruction, job: JobRecord, ports: Ports) -
             await ports.providers[job.current.placement.provider].nudge(instruction.name)
         case CloseAttempt():
             closed = ClaimFile(at=ports.clock.now())
-            await store.put_if_absent(layout.claim(job.id, instruction.attempt), msgspec.json.encode(closed))
+            is_ours = await store.put_if_absent(layout.claim(job.id, instruction.attempt), msgspec.json.encode(closed))
+            if instruction.if_free and not is_ours:
+                return
             order = OrderFile(kind=OrderKind.CLOSE, sentence="this attempt is over")
             await store.put(layout.order(job.id, instruction.attempt), msgspec.json.encode(order))
         case Release():

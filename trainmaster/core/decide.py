@@ -128,7 +128,7 @@ def _placing(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Dec
     if (seen.not_found or (seen.seen is Seen.GONE and not seen.was_launched)) and facts.claim is ClaimState.FREE:
         return Decision(job=job, instructions=_launch(job, now), wake_at=_soon(now, timing))
     if _counts_as_gone(job, facts, now, timing):
-        return _end(job, endings.never_started(seen.evidence), facts, now, timing)
+        return _give_up_start(job, seen.evidence, facts, now, timing)
     return _look_again(job, now, timing)
 
 
@@ -137,10 +137,9 @@ def _held(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Decisi
     if facts.exit is not None:
         return _end(job, endings.ending_of(facts.exit, job.stop), facts, now, timing)
     if _counts_as_gone(job, facts, now, timing) or (facts.allocation.runner_has_ended and facts.store_answers):
-        ending = endings.lost(facts.allocation.evidence)
         if facts.claim is ClaimState.FREE:
-            ending = endings.never_started(facts.allocation.evidence)
-        return _end(job, ending, facts, now, timing)
+            return _give_up_start(job, facts.allocation.evidence, facts, now, timing)
+        return _end(job, endings.lost(facts.allocation.evidence), facts, now, timing)
     if job.phase is not Phase.RUNNING and facts.claim is ClaimState.TAKEN:
         return _go_on(job, Phase.RUNNING, facts, now, timing)
     if job.phase is Phase.PLACING:
@@ -150,12 +149,21 @@ def _held(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Decisi
     if job.phase is Phase.STARTING and facts.claim in {ClaimState.FREE, ClaimState.CLOSED}:
         since_s = (now - job.current.placed_at).total_seconds()
         if since_s > timing.start_s_max:
-            return _end(job, endings.never_started(f"no claim after {since_s:.0f} s"), facts, now, timing)
+            return _give_up_start(job, f"no claim after {since_s:.0f} s", facts, now, timing)
     over = _over_run_limit(job, facts, now, timing)
     if over is not None:
         decision = request_stop(job, over)
         return _after(decision.lines, _ask_to_stop(decision.job, over, facts, now, timing))
     return _look_again(job, now, timing)
+
+
+def _give_up_start(job: JobRecord, evidence: str, facts: Facts, now: datetime, timing: Timing) -> Decision:
+    """No runner came in time. Where one may still be on its way, the claim is closed first: whoever wins it decides."""
+    may_still_come = facts.allocation.seen is not Seen.GONE and not facts.allocation.runner_has_ended
+    if facts.claim is ClaimState.FREE and may_still_come:
+        close = CloseAttempt(name=allocation_name(job.id, job.attempt), job_id=job.id, attempt=job.attempt, if_free=True)
+        return Decision(job=job, instructions=(close,), wake_at=_soon(now, timing))
+    return _end(job, endings.never_started(evidence), facts, now, timing)
 
 
 def _go_on(job: JobRecord, phase: Phase, facts: Facts, now: datetime, timing: Timing) -> Decision:

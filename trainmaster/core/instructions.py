@@ -44,6 +44,8 @@ class CloseAttempt(Struct, frozen=True, kw_only=True):
     name: AllocationName
     job_id: JobId
     attempt: int
+    #: only if no runner has claimed it: one that comes at the last moment is welcome
+    if_free: bool = False
 
 
 class Release(Struct, frozen=True, kw_only=True):

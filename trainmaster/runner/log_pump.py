@@ -183,7 +183,10 @@ class Shipper:
         return self._bytes_added - self._bytes_shipped
 
     def add(self, path: Path, size: int) -> None:
-        """One more finished spool file."""
+        """One more finished spool file; its end is known from here on, however long the store is away."""
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            file.seek(max(0, size - TAIL_BYTES))
+            self.tail = (self.tail + file.read(TAIL_BYTES))[-TAIL_BYTES:]
         self._bytes_added += size
         self._queue.append((path, size))
         self._ready.release()
@@ -202,18 +205,10 @@ class Shipper:
             if chunk is None:
                 return
             path, size = chunk
-            self._look_at(path)
+            with contextlib.suppress(OSError):
+                self._look(path)
             self._ship(path)
             self._bytes_shipped += size
-
-    def _look_at(self, path: Path) -> None:
-        """What the chunk says: its end for the traceback, all of it for metrics."""
-        with contextlib.suppress(OSError):
-            with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - TAIL_BYTES))
-                self.tail = (self.tail + file.read())[-TAIL_BYTES:]
-            self._look(path)
 
     def _ship(self, path: Path) -> None:
         pause = threading.Event()

@@ -44,6 +44,8 @@ _T = TypeVar("_T")
 _TICK_S = 0.25
 _OWN_WORDS_MAX = 256 << 10
 _DRAIN_S = 10.0
+#: less than this left on a disk: whoever wrote to it last may not have come to an end
+_ROOM_BYTES = 1 << 20
 #: what a script has no part in: another machine, or this one later, may do better
 _MACHINE_TROUBLES = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
@@ -80,6 +82,7 @@ class Runner:
         self._told_s = 0.0
         self.is_closed = False
         self._suspended = False
+        self._had_room = True
         #: whether the last state of the checkpoint folder may be trusted; None: there is none to commit
         self._trusted: bool | None = None
         self._oom_before = host.out_of_memory_kills()
@@ -266,17 +269,20 @@ class Runner:
     def _exited(self, ended: Ended) -> None:
         self.ended = ended
         self.timeline = replace(self.timeline, exited_at=self.now())
+        self._had_room = host.free_bytes(self.place.checkpoints) > _ROOM_BYTES
         heirs = ended.heirs_ended_by_themselves
         self._events.put(core.Exited(code=ended.code, signal=ended.signal, heirs_ended_by_themselves=heirs))
 
     def _upload(self) -> RunEvent:
         """The last commit, then everything that is left, until it is there or the attempt is closed."""
-        if self.committer is not None and self._trusted is not None:
-            self.committer.finish(
-                trusted=self._trusted, is_closed=lambda: self.is_closed, tell=partial(self._note_progress, "committing")
-            )
         if self.ended is not None:
             self.pump.finish(_DRAIN_S)
+        if self.committer is not None and self._trusted is not None:
+            trusted = self._trusted and not self._died_of_trouble()
+            self.committer.finish(
+                trusted=trusted, is_closed=lambda: self.is_closed, tell=partial(self._note_progress, "committing")
+            )
+        if self.ended is not None:
             self.shipper.finish(None)
             self.search.finish(0.0 if self.is_closed else _SEARCH_S)
         pause_s = 0.2
@@ -296,6 +302,13 @@ class Runner:
         self.timeline = replace(self.timeline, uploaded_at=self.now())
         self.progress = None
         return core.Uploaded()
+
+    def _died_of_trouble(self) -> bool:
+        """Whether a script that was told to end did not end well: a traceback is its last word, or its disk was full. What it was
+        saving then may be half a save."""
+        if self.ended is None or self.ended.code == 0:
+            return False
+        return not self._had_room or traces.ends_with_traceback(self.shipper.tail)
 
     def _write_exit(self) -> None:
         value = msgspec.json.encode(self._report())

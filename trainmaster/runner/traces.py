@@ -21,6 +21,12 @@ def last_traceback(tail: bytes) -> str:
     return b"\n".join(kept).decode(errors="replace")
 
 
+def ends_with_traceback(tail: bytes) -> bool:
+    """Whether a traceback is the last thing in a log: nobody caught the exception."""
+    last = last_traceback(tail).encode()
+    return bool(last) and tail.rstrip().endswith(last.rstrip())
+
+
 def memory_words(traceback: str) -> str:
     """The last line of a traceback that speaks of memory, or nothing."""
     last = traceback.encode().splitlines()[-1] if traceback else b""
