@@ -208,6 +208,8 @@ class Restless:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.rounds = 0
+        #: the longest time a file was away: a machine that stands still makes it longer than was meant
+        self.away_s_max = 0.0
 
     def __enter__(self):
         self._thread.start()
@@ -221,12 +223,14 @@ class Restless:
         while not self._over.wait(0.02):
             self.rounds += 1
             for name in self._names:
+                gone_s = host.elapsed_s()
                 if self._forget:
                     (self._place.folder / name).unlink(missing_ok=True)
                     self._over.wait(0.02)
                 beside = self._place.folder.parent / "beside"
                 beside.write_text(str(self.rounds))
                 os.replace(beside, self._place.folder / name)
+                self.away_s_max = max(self.away_s_max, host.elapsed_s() - gone_s)
 
 
 def test_one_restless_file_beside_others_that_lie_still(quick):
@@ -256,8 +260,10 @@ def test_a_restless_file_that_is_not_there_is_waited_for(quick):
     quick.write("big", "weights")
     quick.write("a", "0")
     quick.start()
-    with Restless(quick, "a", forget=True):
+    with Restless(quick, "a", forget=True) as restless:
         quick.until(quick.commits)
+    if restless.away_s_max > 0.2:
+        pytest.skip(f"this machine stood still for {restless.away_s_max:.1f} s: the file was truly away")
     assert all(set(files) == {"a", "big"} for files in quick.commits())
 
 

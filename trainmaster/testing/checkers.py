@@ -23,6 +23,7 @@ from trainmaster.testing.witness import (
     MachineMade,
     Marked,
     Recorded,
+    Reported,
     Submitted,
     TrainingBegan,
     TrainingEnded,
@@ -156,6 +157,50 @@ def committed_before_performed(world: World) -> list[str]:
     return wrong
 
 
+def durable_work_is_accepted(world: World) -> list[str]:
+    """What its claimed runner had marked for all to see before an attempt was over is its head, or older than its head."""
+    claims = {(e.job_id, e.attempt): e.runner for e in world.events if isinstance(e, Claimed)}
+    over, closed = _let_go(world), _closings(world)
+    newest: dict[tuple[str, int], str] = {}
+    for event in world.events:
+        if isinstance(event, Marked):
+            key = (event.job_id, event.attempt)
+            until_s = min(over.get(key, 0.0), closed.get(key, world.ended_at_s)) - world.promise.sight_s
+            if event.at_s < until_s and claims.get(key) == event.runner:
+                newest[key] = max(newest.get(key, ""), event.checkpoint)
+    wrong: list[str] = []
+    for (job_id, number), checkpoint in newest.items():
+        head = world.records[job_id].attempts[number - 1].head
+        if head is None or head.id < checkpoint:
+            wrong.append(
+                f"{job_id}: {checkpoint} was marked in time, but attempt {number} ended with {head.id if head else 'nothing'}"
+            )
+    return wrong
+
+
+def run_limits_hold(world: World) -> list[str]:
+    """All attempts together train no longer than limits.run, and nobody is stopped for it sooner; where clocks agree."""
+    if not world.promise.clocks_agree or not world.promise.is_driven_to_the_end:
+        return []
+    told = {(e.job_id, e.attempt) for e in world.events if isinstance(e, Reported)}
+    trained: dict[str, float] = defaultdict(float)
+    for life in _trainings(world):
+        trained[life.job_id] += life.end_s - life.begin_s
+    wrong: list[str] = []
+    for job in world.records.values():
+        limit_s = job.spec.limits.run
+        if limit_s is None:
+            continue
+        # Of an attempt that left no exit record nobody knows how long it trained after it was last heard.
+        untold = sum((job.id, attempt.number) not in told for attempt in job.attempts)
+        slack_s = job.attempt * (job.spec.limits.grace + 60) + untold * world.promise.silence_s
+        if trained[job.id] > limit_s + slack_s:
+            wrong.append(f"{job.id}: trained {trained[job.id]:.0f} s; limits.run allows {limit_s:.0f} s")
+        if job.reason is not None and job.reason.code == "run_limit" and trained[job.id] < limit_s - slack_s:
+            wrong.append(f"{job.id}: stopped for limits.run, {limit_s:.0f} s, after {trained[job.id]:.0f} s")
+    return wrong
+
+
 def finished_never_changes(world: World) -> list[str]:
     """After the end of a job its record stays as it is."""
     finished: set[str] = set()
@@ -220,7 +265,11 @@ def exit_codes_are_believed(world: World) -> list[str]:
     """Success needs a script that ended with 0; a job whose last script ended with 0 failed only if nobody could know."""
     ends = [e for e in world.events if isinstance(e, TrainingEnded)]
     codes = {(e.job_id, e.attempt): e.code for e in ends}
-    wrong: list[str] = []
+    wrong = [
+        f"{e.job_id}: attempt {e.attempt} reported exit code 0 at {e.at_s:.0f} s, and was not believed"
+        for e in world.events
+        if isinstance(e, Reported) and e.code == 0 and not e.was_told and not _is_believed(world, e)
+    ]
     for job in world.records.values():
         code = codes.get((job.id, job.attempt))
         if job.outcome is Outcome.SUCCEEDED and code != 0:
@@ -344,6 +393,8 @@ CHECKERS: Mapping[str, Callable[[World], list[str]]] = {
         checkpoints_never_lost,
         resumes_from_the_head,
         no_machine_forgotten,
+        durable_work_is_accepted,
+        run_limits_hold,
         committed_before_performed,
         finished_never_changes,
         budgets_hold,
@@ -391,6 +442,13 @@ def _by_job(lives: Iterator[Life]) -> dict[str, list[Life]]:
     for life in lives:
         found[life.job_id].append(life)
     return found
+
+
+def _is_believed(world: World, report: Reported) -> bool:
+    """Whether an attempt that reported success in time ended so."""
+    attempt = world.records[report.job_id].attempts[report.attempt - 1]
+    is_late = report.at_s > _let_go(world).get((report.job_id, report.attempt), world.ended_at_s) - world.promise.sight_s
+    return is_late or attempt.ending is None or attempt.ending.kind is EndingKind.SUCCEEDED
 
 
 def _closings(world: World) -> dict[tuple[str, int], float]:

@@ -138,6 +138,27 @@ MUTANTS: tuple[Mutant, ...] = (
         checker="commits_by_the_claimed_runner",
     ),
     Mutant(
+        name="nothing-is-accepted",
+        module=_DECIDE,
+        old="[c for c in (attempt.head, facts.commit) if c is not None]",
+        new="[c for c in (attempt.head, None) if c is not None]",
+        checker="durable_work_is_accepted",
+    ),
+    Mutant(
+        name="a-new-limit-for-each-attempt",
+        module=_DECIDE,
+        old="left_s = None if limit_s is None else max(0.0, limit_s - ledger.running_s(job, now))",
+        new="left_s = limit_s",
+        checker="run_limits_hold",
+    ),
+    Mutant(
+        name="last-words-are-not-heard",
+        module=_DECIDE,
+        old="    if facts.exit is not None and facts.exit.stop_seen is not StopSeen.CLOSED:\n",
+        new="    if facts.exit is not None and facts.exit.stop_seen is StopSeen.CLOSED:\n",
+        checker="exit_codes_are_believed",
+    ),
+    Mutant(
         name="finished-is-not-final",
         module=_DECIDE,
         old="        return Decision(job=job, instructions=(*_release(job), Seal(job_id=job.id)))\n",

@@ -108,6 +108,9 @@ def draw_world(seed: int) -> WorldPlan:
     if rng.random() < 0.1:
         world.timing = replace(timing, machine_s_max=240 * HOUR)
         return _fitting(world)  # a kind world: what must happen is known
+    if rng.random() < 0.12:
+        _draw_silence(rng, world)
+        return _fitting(world)
     _draw_fleet(rng, world)
     _draw_luck(rng, world)
     _draw_cuts(rng, world)
@@ -117,6 +120,25 @@ def draw_world(seed: int) -> WorldPlan:
     if rng.random() < 0.2:
         _draw_blind(world)
     return _fitting(world)
+
+
+def _draw_silence(rng: random.Random, world: WorldPlan) -> None:
+    """Machines and processes are well; only messages are late, lost or cut off, often while a script trains."""
+    world.timing = replace(world.timing, machine_s_max=240 * HOUR)
+    for luck in world.luck.values():
+        luck.late, luck.late_s = _harsh(rng, (0.01, 0.2)), rng.choice((5.0, 120.0))
+        luck.lost, luck.reply_lost, luck.error = _harsh(rng, (0.01, 0.2)), _harsh(rng, (0.01, 0.1)), _harsh(rng, (0.01, 0.3))
+    pairs = (
+        ("machine:*", "store"),
+        ("machine:*", "store"),
+        ("control:*", "store"),
+        ("control:*", "fleet"),
+        ("control:*", "database"),
+    )
+    for _ in range(rng.randint(1, 5)):
+        one, other = rng.choice(pairs)
+        for_s = rng.choice((600.0, 3600.0, 10800.0)) * rng.uniform(0.5, 1.5)
+        world.cuts.append(Cut(at_s=rng.uniform(0, world.calm_s), one=one, other=other, for_s=for_s))
 
 
 def _draw_theme(rng: random.Random, world: WorldPlan) -> None:
@@ -180,7 +202,12 @@ def _draw_job(rng: random.Random, seed: int, number: int, hours: float) -> JobPl
         entry_point="train.py",
         provider="simulated",
         retry=Retry(failures=rng.choice((0, 1, 3)), interruptions=rng.choice((0, 2, 10, 50))),
-        limits=Limits(run=None if limit_s is None else limit_s * HOUR, grace=rng.choice((10.0, 60.0))),
+        limits=Limits(
+            run=None if limit_s is None else limit_s * HOUR,
+            grace=rng.choice((10.0, 60.0)),
+            queue=rng.choice((None,) * 9 + (0.5 * HOUR,)),
+            wait=rng.choice((None,) * 9 + (HOUR,)),
+        ),
         checkpoints=Checkpoints(keep=rng.choice((1, 3))),
         resources=Resources(nodes=rng.choice((1, 1, 1, 2))),
         priority=rng.choice((0, 0, 5)),
@@ -219,7 +246,7 @@ def _draw_luck(rng: random.Random, world: WorldPlan) -> None:
         luck.caller_dies = _harsh(rng, (0.0005, 0.005))
         if rng.random() < 0.2:
             luck.outages = _windows(rng, world.calm_s, 3600.0)
-    # Writes to a store or a fleet may come late or twice; a database connection that broke says nothing more.
+    # What a fleet was asked for may come long after, or twice.
     world.luck["fleet"].ghost = _harsh(rng, (0.05, 0.4))
     world.luck["fleet"].twice = _harsh(rng, (0.05, 0.4))
 

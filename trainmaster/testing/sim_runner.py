@@ -210,7 +210,7 @@ class SimRunner:
         self._code, self._signal = code, signal
         self.timeline = replace(self.timeline, exited_at=self.who.now())
         job_id, attempt = self.request.job_id, self.request.attempt
-        ended_by_itself = code if self.run.stop_seen is None else None
+        ended_by_itself = code if self.training is not None and not self.training.was_told else None
         self.net.note(TrainingEnded(self.net.loop.seconds, job_id, attempt, self.who.name, ended_by_itself))
         self.events.put_nowait(core.Exited(code=code, signal=signal))
 
@@ -326,6 +326,11 @@ class SimRunner:
         if self._watching is not None:
             self.folder.changed.set()
             await asyncio.wait({self._watching})
+        while self._unanswered is not None and not self._is_closed:
+            try:
+                await self._mark(self._unanswered)
+            except StoreError:
+                await self.who.sleep(_RETRY_S)
         if self._trusted is not None:
             trusted = self._trusted or self.folder.version == self._still_version
             version = self.folder.version

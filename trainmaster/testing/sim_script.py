@@ -63,6 +63,8 @@ class Training:
         self.step = max(0, folder.step())
         self._task: asyncio.Task[None] | None = None
         self._is_over = False
+        #: somebody sent it a signal that it heeds
+        self.was_told = False
 
     def start(self) -> None:
         """Begin."""
@@ -72,6 +74,7 @@ class Training:
         """What the script does about a signal."""
         if self._is_over or (name == "SIGTERM" and self._script.ignores_term):
             return
+        self.was_told = True
         if self._task is not None:
             self._task.cancel()
         if name == "SIGKILL":

@@ -17,7 +17,7 @@ from trainmaster.adapters.providers.simulated.provider import SimulatedProvider
 from trainmaster.control.observe import Ports
 from trainmaster.control.service import Service
 from trainmaster.control.work_queue import WorkQueue
-from trainmaster.core.facts import Heartbeat
+from trainmaster.core.facts import ExitReport, Heartbeat
 from trainmaster.core.job import Code, JobId, Origin, Phase
 from trainmaster.core.messages import ClaimFile, Manifest, OrderFile, OrderKind
 from trainmaster.errors import RevisionConflict, TrainmasterError
@@ -40,6 +40,7 @@ from trainmaster.testing.witness import (
     Marked,
     Promise,
     Recorded,
+    Reported,
     Submitted,
     TrainingEnded,
     Unmarked,
@@ -98,6 +99,10 @@ class WitnessedObjects(Objects):
                 self._net.note(Closed(self._net.loop.seconds, parts[1], int(parts[3])))
         elif parts[-1] == "order.json" and msgspec.json.decode(value, type=OrderFile).kind is OrderKind.CLOSE:
             self._net.note(Closed(self._net.loop.seconds, parts[1], int(parts[3])))
+        elif parts[-1] == "exit.json":
+            report = msgspec.json.decode(value, type=ExitReport)
+            was_told = report.stop_seen is not None
+            self._net.note(Reported(self._net.loop.seconds, parts[1], int(parts[3]), report.code, was_told))
         elif parts[-1] == "heartbeat.json":
             until = msgspec.json.decode(value, type=Heartbeat).lease_until
             self._net.note(Beat(self._net.loop.seconds, parts[1], int(parts[3]), (until - BEGIN).total_seconds()))
@@ -163,6 +168,7 @@ class _Stage:
         promise = Promise(
             machine_s_max=self.plan.timing.machine_s_max,
             settle_s_max=self.plan.timing.start_s_max + 1800.0,
+            silence_s=self.plan.timing.attempt_lease_s + self.plan.timing.lease_margin_s + 600.0,
             sight_s=5.0 if is_calm else 90.0,
             lag_s=2 * self.plan.timing.look_s + 2 * self.plan.timing.poll_s + 120.0,
             calm_at_s=self.plan.calm_s,

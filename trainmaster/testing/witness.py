@@ -106,6 +106,17 @@ class Unmarked(Struct, frozen=True, tag=True):
     checkpoint: str
 
 
+class Reported(Struct, frozen=True, tag=True):
+    """An exit record became visible."""
+
+    at_s: float
+    job_id: str
+    attempt: int
+    code: int | None
+    #: the script had been told to end
+    was_told: bool
+
+
 class Beat(Struct, frozen=True, tag=True):
     """A runner's heartbeat became visible."""
 
@@ -143,6 +154,7 @@ Event = (
     | TrainingEnded
     | Marked
     | Unmarked
+    | Reported
     | Beat
     | Flushed
     | Trouble
@@ -165,6 +177,8 @@ class Promise(Struct, frozen=True, kw_only=True):
     machine_s_max: float
     #: with everybody well again: until machines that nobody holds are gone
     settle_s_max: float
+    #: the longest a runner may be unheard of before it is given up: what nobody can book
+    silence_s: float = 600.0
     #: how old what a control plane acts on may be
     sight_s: float = 90.0
     #: how often the control plane looks: what an observer may lag behind
