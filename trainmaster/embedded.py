@@ -30,6 +30,7 @@ from trainmaster.config import Config, read_config
 from trainmaster.control.observe import Ports
 from trainmaster.control.service import Service
 from trainmaster.control.work_queue import WorkQueue
+from trainmaster.core.compare import FileChange
 from trainmaster.core.facts import Timing
 from trainmaster.core.job import Code, JobId, JobRecord, Outcome
 from trainmaster.core.schedule import Capacity
@@ -128,6 +129,12 @@ class Embedded:
             left_out=[item.path for item in listing.left_out],
         )
         return code, tuple((item.path, item.why) for item in listing.left_out), listing.notes
+
+    def code_changes(self, one: Code, other: Code) -> list[FileChange]:
+        """What differs between two snapshots; a UserError where there is nothing to compare."""
+        from trainmaster.adapters.source_diff import changes_between
+
+        return changes_between(self.store, one, other)
 
     def _packing_place(self) -> Path:
         """A new file to pack into. Whoever was killed while it packed has left one: a day later it goes."""

@@ -8,6 +8,7 @@ source_archive writes is read; anything else is refused.
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,10 +42,11 @@ class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def unpack(archive: Path | BinaryIO, folder: Path, *, expect_sha256: str | None = None) -> None:
+def unpack(archive: Path | BinaryIO, folder: Path, *, expect_sha256: str | None = None, bytes_max: int | None = None) -> None:
     """Fill `folder`, which must be empty or not exist yet, from an archive that `pack` wrote.
 
     Needs a few MiB of memory, whatever the size. InvalidSource: the archive is damaged, hostile, or not the expected one.
+    With `bytes_max`, one that holds more is refused, too.
     If it raised, the folder may hold some of the files; it is to be thrown away.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,15 +54,16 @@ def unpack(archive: Path | BinaryIO, folder: Path, *, expect_sha256: str | None 
         raise InvalidSource(f"{folder} is not empty; a snapshot is only unpacked into an empty folder.")
     if isinstance(archive, Path):
         with open(archive, "rb") as opened:
-            _unpack_stream(opened, folder, expect_sha256)
+            _unpack_stream(opened, folder, expect_sha256, bytes_max)
     else:
-        _unpack_stream(archive, folder, expect_sha256)
+        _unpack_stream(archive, folder, expect_sha256, bytes_max)
 
 
-def _unpack_stream(archive: BinaryIO, folder: Path, expect_sha256: str | None) -> None:
+def _unpack_stream(archive: BinaryIO, folder: Path, expect_sha256: str | None, bytes_max: int | None) -> None:
     stream = _TarStream(_decompressed(archive), is_hashed=expect_sha256 is not None)
     target = _Target(os.fspath(folder))
     name, link_target = b"", b""
+    bytes_left = math.inf if bytes_max is None else bytes_max
     while (header := stream.header()) is not None:
         if header.kind == TYPE_LONG_NAME:
             name = stream.text(header.size_bytes)
@@ -68,6 +71,9 @@ def _unpack_stream(archive: BinaryIO, folder: Path, expect_sha256: str | None) -
             link_target = stream.text(header.size_bytes)
         else:
             path = _plain_path(name or header.name)
+            bytes_left -= header.size_bytes
+            if bytes_left < 0:
+                raise _damaged(f"it holds more than {bytes_max} bytes")
             if header.kind == TYPE_FILE:
                 target.make_file(path, header, stream)
             elif header.kind == TYPE_LINK and header.size_bytes == 0:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import click
 
 from trainmaster.cli import render
-from trainmaster.cli.words import json_option, split_pairs, with_embedded
+from trainmaster.cli.selecting import read_selection, selection_options
+from trainmaster.cli.words import json_option, with_embedded
 from trainmaster.core import ledger
 from trainmaster.core.facts import ExitReport, Heartbeat
 from trainmaster.core.job import CheckpointRef, JobRecord, Outcome, Phase
+from trainmaster.core.metrics import BESIDE_METRICS
 from trainmaster.embedded import Embedded
-from trainmaster.errors import InvalidSpec, StoreError
+from trainmaster.errors import StoreError
 from trainmaster.ports.database import Selection
 from trainmaster.spec import layout
 
@@ -28,41 +30,29 @@ _LINE_STYLES = {
     "resumes": "cyan",
 }
 
-#: What a point of a metric says beside its values.
-_BESIDE_METRICS = frozenset({"t", "step", "attempt"})
-
 
 @click.command("list")
-@click.option("--phase", "phases", multiple=True, type=click.Choice([p.value for p in Phase]), help="Only jobs in this phase.")
-@click.option("--outcome", "outcomes", multiple=True, type=click.Choice([o.value for o in Outcome]), help="Only with this outcome.")
-@click.option("--name", help="Only jobs of this name.")
-@click.option("--tag", multiple=True, metavar="K=V", help="Only with this tag; repeatable.")
-@click.option("--since", metavar="TIME", help="Only submitted within, such as 2h or 7d; or after a date such as 2026-01-31.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="At most so many; default 50.")
+@selection_options(limit=50)
 @json_option
-def list_command(as_json: bool, limit: int, since: str | None, **flags: Any) -> int:  # noqa: FBT001
+def list_command(as_json: bool, **flags: Any) -> int:  # noqa: FBT001
     """Show jobs, newest first.
+
+    A job that lacks a value that --where asks for does not match.
 
     \b
     Example:
       trainmaster list --phase running --tag team=vision --since 7d
+      trainmaster list --where 'hp.lr < 0.1 and metric.val_loss < 0.3'
     """
 
     async def work(embedded: Embedded) -> int:
         now = embedded.ports.clock.now()
-        selection = Selection(
-            phases=tuple(Phase(word) for word in flags["phases"]),
-            outcomes=tuple(Outcome(word) for word in flags["outcomes"]),
-            name=flags["name"],
-            tags=tuple(split_pairs(flags["tag"], "--tag").items()),
-            submitted_after=None if since is None else _moment(since, now),
-            limit=limit,
-        )
+        selection = read_selection(flags, now)
         jobs = await embedded.ports.database.find(selection)
         if as_json:
             render.json(jobs)
         elif not jobs:
-            render.note("no jobs" if selection == Selection(limit=limit) else "no such jobs")
+            render.note("no jobs" if selection == Selection(limit=selection.limit) else "no such jobs")
         else:
             render.table(("JOB", "PHASE", "AGE", "RAN", "TRY", "DURABLE", "ABOUT"), [_row(job, now) for job in jobs])
         return 0
@@ -311,7 +301,7 @@ def metrics_command(job: str, names: tuple[str, ...], as_json: bool) -> int:  # 
         points = read_metrics(embedded, record)
         if names:
             points = [
-                {k: v for k, v in p.items() if k in {*_BESIDE_METRICS, *names}} for p in points if not p.keys().isdisjoint(names)
+                {k: v for k, v in p.items() if k in {*BESIDE_METRICS, *names}} for p in points if not p.keys().isdisjoint(names)
             ]
         if as_json:
             render.json(points)
@@ -319,7 +309,7 @@ def metrics_command(job: str, names: tuple[str, ...], as_json: bool) -> int:  # 
         series: dict[str, list[float]] = {}
         for point in points:
             for name, value in point.items():
-                if name not in _BESIDE_METRICS and isinstance(value, int | float):
+                if name not in BESIDE_METRICS and isinstance(value, int | float):
                     series.setdefault(name, []).append(float(value))
         if not series:
             render.note(f"{record.id} has measured no {' or '.join(names)}" if names else f"{record.id} has no metrics")
@@ -342,17 +332,3 @@ def read_metrics(embedded: Embedded, job: JobRecord) -> list[dict[str, object]]:
             data = embedded.store.get(entry.key) or b""
             points.extend({**json.loads(line), "attempt": attempt.number} for line in data.splitlines())
     return points
-
-
-def _moment(text: str, now: datetime) -> datetime:
-    """A time in the past, as a distance or a date."""
-    from trainmaster.spec.units import parse_duration
-
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        pass
-    seconds = parse_duration(text)
-    if seconds is None or seconds > 86400 * 36500:
-        raise InvalidSpec("--since", f'found "{text}"', hint="write a distance such as 30m, 2h, 7d, or a date such as 2026-01-31")
-    return now - timedelta(seconds=seconds)

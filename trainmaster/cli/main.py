@@ -27,6 +27,9 @@ COMMANDS = {
     "stop": ("following", "Ask jobs to stop, gracefully."),
     "checkpoints": ("looking", "Show a job's committed checkpoints."),
     "metrics": ("looking", "Show what a job measured."),
+    "compare": ("comparing", "Show side by side how jobs differ and what came of it."),
+    "best": ("comparing", "Name the job with the lowest or highest value of a metric."),
+    "diff": ("differing", "Show what differs between two jobs: parameters, code, results."),
     "pull": ("fetching", "Copy what a job made into a folder."),
     "doctor": ("fetching", "Check this installation and this machine."),
 }

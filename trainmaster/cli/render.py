@@ -109,7 +109,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _fitted_widths(widths: list[int]) -> list[int]:
     """Where there is too little room the last column gives way, then goes; then the first one gives way."""
-    over = sum(widths) + 2 * (len(widths) - 1) - _columns()
+    over = sum(widths) + 2 * (len(widths) - 1) - columns()
     if over <= 0:
         return widths
     if widths[-1] - over >= 8:
@@ -118,7 +118,8 @@ def _fitted_widths(widths: list[int]) -> list[int]:
     return [max(8, widths[0] - max(0, over)), *widths[1:-1]]
 
 
-def _columns() -> int:
+def columns() -> int:
+    """How wide the terminal is."""
     return shutil.get_terminal_size((100, 24)).columns
 
 
@@ -129,12 +130,16 @@ def _beside(text: str, indent: int) -> str:
 
 def wrapped(text: str, indent: int) -> str:
     """Text broken at spaces to fit the terminal, continued below its beginning; the first line is indented by the caller."""
-    room = max(20, _columns() - indent)
-    rows: list[str] = [""]
-    for word in printable(text).split(" "):
-        if rows[-1] and _width(rows[-1]) + 1 + _width(word) > room:
-            rows.append("")
-        rows[-1] += f" {word}" if rows[-1] else word
+    room = max(20, columns() - indent)
+    rows: list[str] = []
+    for line_given in printable(text).split("\n"):
+        words = line_given.lstrip(" ").split(" ")
+        rows.append(" " * (len(line_given) - len(line_given.lstrip(" "))) + words[0])
+        for word in words[1:]:
+            if _width(rows[-1]) + 1 + _width(word) > room:
+                rows.append(word)
+            else:
+                rows[-1] += f" {word}"
     return ("\n" + " " * indent).join(rows)
 
 

@@ -57,7 +57,7 @@ def decide(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Decis
 def _step(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Decision:
     if job.phase is Phase.QUEUED:
         return _queued(job, now)
-    job = _noted(job, facts)
+    job = _noted(job, facts, now, timing)
     if job.phase is Phase.PLACING:
         return _placing(job, facts, now, timing)
     if job.phase is Phase.STOPPING:
@@ -212,7 +212,8 @@ def _last_seen(job: JobRecord, facts: Facts) -> JobRecord:
     if facts.exit is not None or facts.heartbeat is None:
         return job
     timeline = replace(job.current.timeline, last_seen_at=facts.heartbeat.at)
-    return replace(job, attempts=(*job.attempts[:-1], replace(job.current, timeline=timeline)))
+    seen = replace(job.current, timeline=timeline, metrics=facts.heartbeat.metrics)
+    return replace(job, attempts=(*job.attempts[:-1], seen))
 
 
 def _conclude(job: JobRecord, ending: Ending, now: datetime) -> Decision:
@@ -311,17 +312,21 @@ def _counts_as_gone(job: JobRecord, facts: Facts, now: datetime, timing: Timing)
     return now > lease_end + timedelta(seconds=timing.lease_margin_s)
 
 
-def _noted(job: JobRecord, facts: Facts) -> JobRecord:
-    """What the facts add to the record: how far the runner came, and its newest commit."""
+def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRecord:
+    """What the facts add to the record: how far the runner came, its newest commit, and what it measured."""
     attempt = job.current
-    timeline = attempt.timeline
+    timeline, metrics = attempt.timeline, attempt.metrics
     if facts.exit is not None:
-        timeline = facts.exit.timeline
+        timeline, metrics = facts.exit.timeline, facts.exit.metrics
     elif facts.heartbeat is not None:
         timeline = facts.heartbeat.timeline
     # Only commits of this attempt count, and never an older one than is known: a heartbeat may lag behind the markers.
     head = checkpoints.newest([c for c in (attempt.head, facts.commit) if c is not None], attempt.number)
-    attempts = (*job.attempts[:-1], replace(attempt, timeline=timeline, head=head))
+    if facts.exit is None and facts.heartbeat is not None:
+        # Values change at every beat, and a write for each would be many: when something else is written, or after a while.
+        is_time = now - job.updated_at >= timedelta(seconds=timing.measure_s)
+        metrics = facts.heartbeat.metrics if is_time or (timeline, head) != (attempt.timeline, attempt.head) else metrics
+    attempts = (*job.attempts[:-1], replace(attempt, timeline=timeline, head=head, metrics=metrics))
     return replace(job, attempts=attempts, head=head or job.head)
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from trainmaster.core.job import CheckpointRef, Timeline
+from trainmaster.core.metrics import MetricSummary
 
 
 class Seen(StrEnum):
@@ -69,6 +70,8 @@ class Heartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rss_bytes: int = 0
     #: long work under way: what, bytes done, bytes in all
     progress: tuple[str, int, int] | None = None
+    #: what was measured so far
+    metrics: dict[str, MetricSummary] = {}
     #: what the user should know: a commit that failed, logs dropped, commits suspended
     warnings: list[str] = []
 
@@ -96,6 +99,8 @@ class ExitReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     log_bytes_dropped: int = 0
     commit: CheckpointRef | None = None
     step: int | None = None
+    #: what was measured
+    metrics: dict[str, MetricSummary] = {}
     #: files written in the working folder that were not kept
     left_behind: list[str] = []
     warnings: list[str] = []
@@ -147,5 +152,7 @@ class Timing(Struct, frozen=True, kw_only=True):
     look_s: float = 2.0
     #: the same while somebody waits to see a job begin or end
     soon_s: float = 0.25
+    #: how often what a running job measured is remembered, at most: each time is a write
+    measure_s: float = 10.0
     #: how often the database is asked whether others wrote to it
     poll_s: float = 0.1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
 from msgspec import Struct, field
 
+from trainmaster.core.metrics import MetricSummary, combined
 from trainmaster.spec.job_spec import JobSpec
 
 JobId = NewType("JobId", str)
@@ -140,6 +142,8 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ending: Ending | None = None
     ended_at: datetime | None = None
     charged: Budget | None = None
+    #: what was measured, in a few numbers each
+    metrics: dict[str, MetricSummary] = {}
 
 
 class StopRequest(Struct, frozen=True, kw_only=True):
@@ -189,6 +193,11 @@ class JobRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def current(self) -> Attempt:
         """The newest attempt."""
         return self.attempts[-1]
+
+    @property
+    def metrics(self) -> Mapping[str, MetricSummary]:
+        """What was measured in all attempts together."""
+        return combined(attempt.metrics for attempt in self.attempts)
 
     @property
     def is_finished(self) -> bool:

@@ -18,6 +18,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from trainmaster.core.job import JobId, JobRecord, Outcome, Phase
+from trainmaster.core.search import Search
 from trainmaster.core.story import StoryLine
 
 
@@ -30,6 +31,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     tags: tuple[tuple[str, str], ...] = ()
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
+    where: Search | None = None
     limit: int = 100
 
 

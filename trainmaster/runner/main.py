@@ -25,6 +25,7 @@ from trainmaster.core import supervise as core
 from trainmaster.core.facts import ExitReport, Heartbeat, StopSeen
 from trainmaster.core.job import CheckpointRef, Timeline
 from trainmaster.core.messages import ClaimFile, JobFile, OpenFile
+from trainmaster.core.metrics import METRICS_MAX
 from trainmaster.core.supervise import Run, RunEvent, RunInstruction
 from trainmaster.errors import StoreError, StoreFull, StoreRejected, StoreUnavailable
 from trainmaster.ports.object_store import BlockingStore
@@ -351,6 +352,7 @@ class Runner:
             log_bytes_dropped=self.pump.bytes_dropped,
             commit=self.committer.newest if self.committer is not None else None,
             step=self.metrics.step,
+            metrics=self.metrics.tally.summary(),
             left_behind=workplace.not_kept(self.place) if ended is not None else [],
             warnings=self._warnings(),
         )
@@ -363,6 +365,7 @@ class Runner:
             timeline=self.timeline,
             commit=self.committer.newest if self.committer is not None else None,
             step=self.metrics.step,
+            metrics=self.metrics.tally.summary(),
             log_bytes=self.pump.bytes_seen,
             progress=self.progress,
             rss_bytes=sum(map(host.resident_bytes, self.process.pids())),
@@ -377,6 +380,8 @@ class Runner:
             found.append(f"{self.pump.bytes_dropped} bytes of output were dropped")
         if self.metrics.points_dropped:
             found.append(f"{self.metrics.points_dropped} metric points were dropped")
+        if self.metrics.tally.is_full:
+            found.append(f"more than {METRICS_MAX} metrics: those beyond are kept, but cannot be searched for")
         return [text for text in [*found, *self.search.troubles] if text]
 
     def _may_commit(self) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from trainmaster.errors import StoreError
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.runner.log_search import Found
+from trainmaster.runner.metric_tally import MetricTally
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
 
@@ -47,6 +48,7 @@ class MetricReader:
         #: path and moment of each trainmaster.checkpoint() that nobody has asked for yet
         self.told: deque[tuple[str, float]] = deque(maxlen=_TOLD_KEPT)
         self.points_dropped = 0
+        self.tally = MetricTally()
 
     def take(self, found: Found) -> None:
         """Points that were found in the log."""
@@ -55,6 +57,7 @@ class MetricReader:
             # Of the steps of one moment only the ends matter to step_at.
             self._steps.extend([(found.at_s, found.first_step), (found.at_s, found.last_step)])
         if found.points:
+            self.tally.add_lines(found.lines)
             self._keep(found.lines, found.points)
 
     def read_file(self) -> None:
@@ -131,6 +134,7 @@ class MetricReader:
             if self.step is not None:
                 self.told_steps[path] = self.step
             self.told.append((path, _seconds(point.get("t"))))
+        self.tally.add(point)
         self._keep(json.dumps(point, separators=(",", ":"), allow_nan=True).encode(), 1)
 
     def _keep(self, lines: bytes, points: int) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from trainmaster.core import invariants
 from trainmaster.core.job import JobId, JobRecord, Phase
+from trainmaster.core.search import verdict
 from trainmaster.core.story import StoryLine
 from trainmaster.errors import DatabaseUnavailable, RevisionConflict
 from trainmaster.ports.database import Selection, WorkLease
@@ -145,7 +146,8 @@ class Tables:
 
     def find(self, selection: Selection) -> list[JobRecord]:
         """Newest submission first."""
-        found = [row.job for row in self.rows.values() if _fits(row.job, selection)]
+        fits = (lambda _: True) if selection.where is None else verdict(selection.where)
+        found = [row.job for row in self.rows.values() if _fits(row.job, selection) and fits(row.job)]
         return sorted(found, key=lambda job: (job.submitted_at, job.id), reverse=True)[: selection.limit]
 
     def unfinished(self) -> list[JobRecord]:

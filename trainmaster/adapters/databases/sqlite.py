@@ -7,18 +7,21 @@ this process can come between the statements of one transaction.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from trainmaster.core import invariants
 from trainmaster.core.job import JobId, JobRecord
+from trainmaster.core.search import JobView, Search, verdict
 from trainmaster.core.story import StoryLine
 from trainmaster.errors import DatabaseUnavailable, NewerDatabase, RevisionConflict, StoreRejected
 from trainmaster.ports.database import Selection, WorkLease
+from trainmaster.spec.where import Compared, Every
 
 _Value = str | float | int | bytes | None
 
@@ -34,6 +37,7 @@ _HINTS = {
 }
 
 _record = msgspec.json.Decoder(JobRecord)
+_view = msgspec.json.Decoder(JobView)
 _line = msgspec.json.Decoder(StoryLine)
 
 
@@ -160,7 +164,10 @@ class SqliteDatabase:
         """Newest first."""
         sql, values = _selection_sql(selection)
         with _answers():
-            return [_record.decode(row[0]) for row in self._db.execute(sql, values)]
+            rows = self._db.execute(sql, values)
+            if selection.where is None:
+                return [_record.decode(row[0]) for row in rows]
+            return list(islice(_fitting(rows, selection.where), selection.limit))
 
     async def unfinished(self) -> list[JobRecord]:
         """Oldest first."""
@@ -253,8 +260,35 @@ def _selection_sql(selection: Selection) -> tuple[str, list[_Value]]:
         if moment is not None:
             clauses.append(f"submitted_at {operator} ?")
             values.append(moment.timestamp())
+    for column, value in _known_columns(selection.where):
+        clauses.append(f"{column} = ?")
+        values.append(value)
     where = " AND ".join(clauses)
-    return f"SELECT record FROM jobs WHERE {where} ORDER BY submitted_at DESC, id DESC LIMIT ?", [*values, selection.limit]
+    limit = selection.limit if selection.where is None else -1
+    return f"SELECT record FROM jobs WHERE {where} ORDER BY submitted_at DESC, id DESC LIMIT ?", [*values, limit]
+
+
+def _known_columns(where: Search | None) -> list[tuple[str, str]]:
+    """What a condition asks of columns in any case: then only those rows are read. The condition itself is still asked."""
+    if where is None:
+        return []
+    parts = where.condition.conditions if isinstance(where.condition, Every) else (where.condition,)
+    return [
+        (part.field.kind, part.value)
+        for part in parts
+        if isinstance(part, Compared)
+        and part.field.kind in {"id", "name", "phase", "outcome"}
+        and part.operator == "="
+        and isinstance(part.value, str)
+    ]
+
+
+def _fitting(rows: Iterable[tuple[bytes]], where: Search) -> Iterator[JobRecord]:
+    """Records that fit, one after the other: whoever has enough stops. Only those that fit are read in full."""
+    fits, decode = verdict(where), (_record if where.needs_record else _view).decode
+    for (record,) in rows:
+        if fits(decode(record)):
+            yield _record.decode(record)
 
 
 def _named_queries() -> dict[str, str]:

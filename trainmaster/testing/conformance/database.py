@@ -17,9 +17,12 @@ import pytest
 from msgspec.structs import replace
 
 from trainmaster.core.job import EndingKind, JobId, JobRecord, Outcome, Phase
+from trainmaster.core.metrics import MetricSummary
+from trainmaster.core.search import Search
 from trainmaster.errors import RevisionConflict
 from trainmaster.ports.database import Database, Selection
-from trainmaster.testing.builders import a_job, a_line, an_attempt, an_ending, at
+from trainmaster.spec.where import parse_where
+from trainmaster.testing.builders import a_job, a_line, a_spec, an_attempt, an_ending, at
 from trainmaster.testing.conformance.database_leases import (
     LeaseConformance,
     OpenDatabase,
@@ -229,6 +232,32 @@ class DatabaseConformance(LeaseConformance):
         ]
         for selection, expected in rows:
             assert _ids(await database.find(selection)) == expected, selection
+
+    @in_a_loop
+    async def test_find_takes_a_condition_beside_the_rest(self, database: Database) -> None:
+        for number, (lr, loss) in enumerate([(0.3, 0.9), (0.1, 0.2), (0.01, 0.1), (0.01, None)], 1):
+            metrics = {} if loss is None else {"loss": MetricSummary(count=1, last=loss, min=loss, max=loss)}
+            job = a_job(Phase.FINISHED, job_id=f"j{number}", spec=replace(a_spec(tags={"n": "'"}), hyperparameters={"lr": lr}))
+            await database.add(submitted(replace(job, attempts=(replace(job.current, metrics=metrics),)), number), [], at(0))
+        await database.add(a_submitted_job("j5", 5, name="other"), [], at(0))
+        rows: list[tuple[str, Selection, list[str]]] = [
+            ("hp.lr < 0.2", Selection(), ["j4", "j3", "j2"]),
+            ("hp.lr < 0.2", Selection(limit=2), ["j4", "j3"]),
+            ("hp.lr < 0.2 and metric.loss < 0.15", Selection(), ["j3"]),
+            ("metric.loss > 0.15", Selection(submitted_after=at(1.5)), ["j2"]),
+            ("not metric.loss", Selection(), ["j5", "j4"]),
+            ("not metric.loss > 0.15", Selection(), ["j3"]),
+            ("outcome = succeeded and phase = finished and name = train", Selection(limit=1), ["j4"]),
+            ("phase = queued", Selection(), ["j5"]),
+            ("name = other or id = j1", Selection(), ["j5", "j1"]),
+            ("not name = other", Selection(limit=1), ["j4"]),
+            ("duration >= 0", Selection(limit=1), ["j4"]),
+            ('tag.n = "\'" and id = j2', Selection(), ["j2"]),
+            ("hp.lr > 1", Selection(), []),
+        ]
+        for text, selection, expected in rows:
+            search = Search(condition=parse_where(text), now=at(200))
+            assert _ids(await database.find(replace(selection, where=search))) == expected, text
 
     @in_a_loop
     async def test_unfinished_jobs_come_oldest_first(self, database: Database) -> None:

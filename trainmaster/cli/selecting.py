@@ -1,0 +1,83 @@
+"""Which jobs does a command mean? The options of `list`, which `compare` and `best` have, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+
+from trainmaster.cli.words import split_pairs
+from trainmaster.core.job import JobRecord, Outcome, Phase
+from trainmaster.core.search import Search
+from trainmaster.embedded import Embedded
+from trainmaster.errors import InvalidSpec
+from trainmaster.ports.database import Selection
+from trainmaster.spec.where import parse_where
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def selection_options(*, limit: int) -> Callable[[_Command], _Command]:
+    """The options that choose jobs; `limit` is how many there are at most unless somebody says otherwise."""
+    options = [
+        click.option(
+            "--phase", "phases", multiple=True, type=click.Choice([p.value for p in Phase]), help="Only jobs in this phase."
+        ),
+        click.option(
+            "--outcome", "outcomes", multiple=True, type=click.Choice([o.value for o in Outcome]), help="Only with this outcome."
+        ),
+        click.option("--name", help="Only jobs of this name."),
+        click.option("--tag", multiple=True, metavar="K=V", help="Only with this tag; repeatable."),
+        click.option(
+            "--since", metavar="TIME", help="Only submitted within, such as 2h or 7d; or after a date such as 2026-01-31."
+        ),
+        click.option("--where", metavar="CONDITION", help="Only jobs that fit, such as 'hp.lr < 0.1 and metric.loss < 0.3'."),
+        click.option("--limit", type=click.IntRange(1, 100_000), default=limit, help=f"At most so many; default {limit}."),
+    ]
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def read_selection(flags: Mapping[str, Any], now: datetime) -> Selection:
+    """What the options say."""
+    return Selection(
+        phases=tuple(Phase(word) for word in flags["phases"]),
+        outcomes=tuple(Outcome(word) for word in flags["outcomes"]),
+        name=flags["name"],
+        tags=tuple(split_pairs(flags["tag"], "--tag").items()),
+        submitted_after=None if flags["since"] is None else _moment(flags["since"], now),
+        where=None if flags["where"] is None else Search(condition=parse_where(flags["where"]), now=now),
+        limit=flags["limit"],
+    )
+
+
+async def chosen_jobs(embedded: Embedded, names: tuple[str, ...], flags: Mapping[str, Any]) -> list[JobRecord]:
+    """Jobs that were named, in that order, and each once; without names, those that the options choose."""
+    selection = read_selection(flags, embedded.ports.clock.now())
+    if not names:
+        return await embedded.ports.database.find(selection)
+    if selection != Selection(limit=selection.limit):
+        raise InvalidSpec("JOB", "jobs are named, or chosen by options; not both at once")
+    ids = dict.fromkeys([await embedded.service.resolve(name) for name in names])
+    return [await embedded.service.get(job_id) for job_id in ids]
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """A time in the past, as a distance or a date."""
+    from trainmaster.spec.units import parse_duration
+
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        pass
+    seconds = parse_duration(text)
+    if seconds is None or seconds > 86400 * 36500:
+        raise InvalidSpec("--since", f'found "{text}"', hint="write a distance such as 30m, 2h, 7d, or a date such as 2026-01-31")
+    return now - timedelta(seconds=seconds)
