@@ -127,6 +127,7 @@ class Committer:
         self._tell = tell
         self._count(0)
         self._thread.join()
+        self._settle(is_closed)
         print_ = checkpoint_folder.fingerprint(self._settings.folder)
         if not checkpoint_folder.has_work(print_) or print_ == self._committed:
             return
@@ -323,6 +324,15 @@ class Committer:
         odd = checkpoint_folder.left_out(self._settings.folder)
         self.trouble = f"not part of the checkpoint: {', '.join(odd[:5])} (no plain file, or its name is not UTF-8)" if odd else ""
         self._prune()
+
+    def _settle(self, is_closed: Callable[[], bool]) -> None:
+        """A commit that may be there already must be known before the end is written down."""
+        while self._unanswered is not None and not is_closed():
+            if self._may_commit():
+                with contextlib.suppress(StoreError):
+                    self._mark(*self._unanswered)
+                    return
+            threading.Event().wait(_RETRY_S / 4)
 
     def _forget(self, name: str) -> None:
         """Remove a half-made checkpoint; if that fails too, it only takes space, for nothing without a marker counts."""
