@@ -80,3 +80,38 @@ def test_a_job_is_looked_at_after_the_clock_went_back(tmp_path, when):
         await database.close()
 
     asyncio.run(play())
+
+
+def test_machines_are_swept_after_the_clock_went_back(tmp_path):
+    """The next sweep was set by a clock that was ahead: nobody waits until it has caught up."""
+
+    class Counting(Onlooker):
+        sweeps = 0
+
+        async def allocations(self) -> list[str]:
+            self.sweeps += 1
+            return []
+
+    async def play() -> None:
+        clock, provider = ClockByHand(), Counting()
+        database = SqliteDatabase.open(tmp_path / "db")
+        ports = Ports(
+            clock=clock,
+            database=database,
+            store=AsyncDoor(open_store("memory://sweeps")),
+            store_url="memory://sweeps",
+            providers={"local": provider},
+            timing=TIMING,
+            heartbeat_s=1,
+            owner="me",
+        )
+
+        def swept_again() -> bool:
+            if provider.sweeps == 1 and clock.time == at(60):
+                clock.time -= timedelta(hours=1)
+            return provider.sweeps == 2
+
+        await _drive_until(WorkQueue(ports), swept_again)
+        await database.close()
+
+    asyncio.run(play())

@@ -102,3 +102,22 @@ def test_a_commit_under_way_is_not_removed():
 
 def test_an_old_runner_removes_nothing_once_a_newer_attempt_writes():
     assert checkpoints.kept("j", _keys("1-000001", half="2-000001"), 1, attempt=1) is None
+
+
+@pytest.mark.parametrize(
+    ("manifest", "outside"),
+    [
+        (
+            Manifest(
+                id="1-000001", taken_at=at(0), files=[ManifestFile(path="a/b", size_bytes=1, stored_in="1-000001")], folders=["c"]
+            ),
+            "",
+        ),
+        (Manifest(id="1-000001", taken_at=at(0), files=[ManifestFile(path="../evil", size_bytes=1)]), "../evil"),
+        (Manifest(id="1-000001", taken_at=at(0), files=[ManifestFile(path="/etc/passwd", size_bytes=1)]), "/etc/passwd"),
+        (Manifest(id="1-000001", taken_at=at(0), files=[ManifestFile(path="a", size_bytes=1, stored_in="../2")]), "../2"),
+        (Manifest(id="1-000001", taken_at=at(0), folders=["a/../../b"]), "a/../../b"),
+    ],
+)
+def test_a_name_that_leads_out_of_its_folder_is_found(manifest, outside):
+    assert checkpoints.name_outside(manifest) == outside

@@ -84,6 +84,14 @@ def test_a_missing_file_is_said(world, job):
     assert "checkpoint 1-000001 is damaged: epoch-1/weights is missing" in " ".join(said.split())
 
 
+def test_a_manifest_that_leads_elsewhere_is_damaged(world, job):
+    [manifest] = (world.store / "jobs" / job / "checkpoints").glob("*/manifest.json")
+    manifest.write_text(manifest.read_text().replace("epoch-1/weights", "../../evil"))
+    said = world.cli("pull", job, "got", "--only", "checkpoint", expect=2).stderr.decode()
+    assert "is damaged: its manifest names '../../evil'" in " ".join(said.split())
+    assert "Traceback" not in said
+
+
 def test_a_manifest_that_cannot_be_read_is_said(world, job):
     [manifest] = (world.store / "jobs" / job / "checkpoints").glob("*/manifest.json")
     manifest.write_bytes(manifest.read_bytes()[:40])

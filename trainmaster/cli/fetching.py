@@ -11,6 +11,7 @@ import click
 
 from trainmaster.cli import render
 from trainmaster.cli.words import json_option, run, with_embedded
+from trainmaster.core import checkpoints
 from trainmaster.core.job import JobRecord
 from trainmaster.embedded import Embedded, look_around
 from trainmaster.errors import InvalidSpec, Refused
@@ -161,6 +162,9 @@ def _find_checkpoint(embedded: Embedded, job: JobRecord, name: str | None) -> li
     if embedded.store.get(layout.commit(job.id, name)) is None:
         raise Refused(f"{job.id} has no committed checkpoint {name}", hint=hint)
     manifest = _manifest(embedded, job, name, hint)
+    outside = checkpoints.name_outside(manifest)
+    if outside:
+        raise Refused(f"checkpoint {name} is damaged: its manifest names {outside!r}", hint=hint)
     folders = [_Wanted(layout.checkpoint(job.id, name), f"checkpoint/{path}", 0, is_folder=True) for path in manifest.folders]
     return folders + [
         _Wanted(layout.checkpoint_file(job.id, file.stored_in, file.path), f"checkpoint/{file.path}", file.size_bytes, name, file)

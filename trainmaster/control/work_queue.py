@@ -64,6 +64,7 @@ class WorkQueue:
             if self._looked_at is None or now < self._looked_at:
                 # Who begins looks at everything; so does who sees the clock go back: the wakes that were set would come too late.
                 await ports.database.wake_all(now)
+                self._sweep_at = min(self._sweep_at, now)
             self._looked_at = now
             mark = await ports.database.change_mark()
             # Where nobody writes, looking for what others wrote may take a little longer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainmaster.core.job import CheckpointRef, JobRecord
+from trainmaster.core.messages import Manifest
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key, parse_checkpoint_id
 
@@ -43,6 +44,12 @@ def committed(job_id: str, keys: Iterable[Key]) -> list[Key]:
     """The markers that count: those beside a manifest. A marker alone arrived after its checkpoint had been removed."""
     there = set(keys)
     return [key for key in keys if layout.is_commit(job_id, key) and layout.manifest(job_id, _name(job_id, key)) in there]
+
+
+def name_outside(manifest: Manifest) -> str:
+    """A name in a manifest that leads out of its folder, which none of ours does; empty when all stay inside."""
+    names = [*(name for file in manifest.files for name in (file.path, file.stored_in or "-")), *manifest.folders]
+    return next((n for n in names if "\0" in n or any(part in {"", ".", ".."} for part in n.split("/"))), "")
 
 
 def kept(job_id: str, keys: Iterable[Key], keep: int, attempt: int) -> list[str] | None:

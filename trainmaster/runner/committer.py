@@ -376,9 +376,13 @@ class Committer:
         if value is None:
             raise ValueError(f"checkpoint {name} has no manifest")
         try:
-            return msgspec.json.decode(value, type=Manifest)
+            manifest = msgspec.json.decode(value, type=Manifest)
         except msgspec.DecodeError as error:
             raise ValueError(f"checkpoint {name} is damaged: its manifest cannot be read") from error
+        outside = checkpoints.name_outside(manifest)
+        if outside:
+            raise ValueError(f"checkpoint {name} is damaged: its manifest names {outside!r}")
+        return manifest
 
     def _restore_files(self, ref: CheckpointRef, manifest: Manifest, progress: Callable[[int], None]) -> None:
         for folder in manifest.folders:
