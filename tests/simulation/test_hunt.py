@@ -45,6 +45,20 @@ def test_a_hunt_that_was_stopped_goes_on_where_it_was(tmp_path):
     assert file["next_seed"] == file["tally"]["worlds"] > first
 
 
+def test_a_damaged_file_is_said(tmp_path):
+    (tmp_path / ".hunt.json").write_text("{")
+    done = subprocess.run([*COMMAND, "--hunt"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert ".hunt.json cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_mutant_nobody_knows(tmp_path):
+    words = [sys.executable, "-m", "trainmaster.testing.mutants", "nobody"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "no mutant is called nobody; without a name they are listed\n")
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -314,6 +314,9 @@ def main(arguments: list[str]) -> int:
         for mutant in MUTANTS:
             sys.stdout.write(f"{mutant.name:36} {mutant.module:52} {mutant.checker}\n")
         return 0
+    if arguments[0] not in by_name:
+        sys.stderr.write(f"no mutant is called {arguments[0]}; without a name they are listed\n")
+        return 2
     mutant = by_name[arguments[0]]
     plant(mutant)
     found = find(mutant, int(arguments[1]) if len(arguments) > 1 else WORLDS_MAX)

@@ -25,7 +25,7 @@ from trainmaster.testing.sim_plan import WorldPlan
 from trainmaster.testing.sim_world import Ran, run_world
 from trainmaster.testing.witness import Beat, Event, Flushed, MachineMade, Recorded
 
-_BATCH = 10
+_BATCH = 5
 _HUNT_FILE = Path(".hunt.json")
 
 
@@ -84,6 +84,9 @@ def run_worlds(seeds: Sequence[int], processes: int) -> Iterator[Tally]:
     with ProcessPoolExecutor(processes, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
         try:
             yield from pool.map(tally_seeds, batches)
+        except KeyboardInterrupt:
+            sys.stderr.write("\nthe worlds under way are lived through to their end\n")
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -166,7 +169,11 @@ def _many(first: int, worlds: int, processes: int) -> int:
 
 def _hunt(processes: int) -> int:
     """On and on; what was seen is kept after each batch, so that it can be stopped at any moment and goes on later."""
-    hunt = msgspec.json.decode(_HUNT_FILE.read_bytes(), type=Hunt) if _HUNT_FILE.exists() else Hunt()
+    try:
+        hunt = msgspec.json.decode(_HUNT_FILE.read_bytes(), type=Hunt) if _HUNT_FILE.exists() else Hunt()
+    except msgspec.DecodeError as error:
+        sys.stderr.write(f"{_HUNT_FILE} cannot be read ({error}); remove it to begin anew\n")
+        return 2
     total, began_s = hunt.tally, time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -17,6 +17,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="draws jobs and attacks; default: a new one")
     parser.add_argument("--mood", type=Mood, choices=list(Mood), default=None, help="how unkind; default: as the seed draws it")
     given = parser.parse_args()
+    if given.minutes <= 0:
+        parser.error(f"argument --minutes: more than 0, found {given.minutes:g}")
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
     report = run_chaos(ChaosOptions(seed=seed, minutes=given.minutes, mood=given.mood), _progress)
     sys.stdout.write(render(report))
