@@ -394,6 +394,11 @@ RUN_ROWS = [
     (some_facts(heartbeat=RAN), 1040, "running: order"),
     (some_facts(Seen.UNKNOWN, heartbeat=RAN), 1040, "running: order"),  # its lease runs until 1060
     (some_facts(Seen.UNKNOWN, heartbeat=RAN), 1060, "running: -"),  # nobody knows whether it still runs
+    (
+        some_facts(Seen.PRESENT, heartbeat=RAN),
+        1060,
+        "running: -",
+    ),  # the machine is there; its runner may be cut off, and wait to tell
     (store_away(), 9999, "running: -"),
     (store_away(Seen.PRESENT), 9999, "running: -"),
     (store_away(Seen.GONE), 9999, "running: -"),

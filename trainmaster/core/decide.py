@@ -287,12 +287,11 @@ def _ask_to_stop(job: JobRecord, stop: StopRequest, facts: Facts, now: datetime,
 def _over_run_limit(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> StopRequest | None:
     """The runner enforces limits.run itself; this is the second line, for a runner that does not.
 
-    Only for what is seen to run: time in which nobody knows whether the script still runs must not end the job.
+    Only for a runner that is heard: one that is cut off may have seen its script end well long ago, and waits to tell.
     """
     limit_s = job.spec.limits.run
-    is_seen = facts.store_answers and facts.allocation.seen is Seen.PRESENT
-    has_lease = facts.heartbeat is not None and now < facts.heartbeat.lease_until
-    if limit_s is None or not (is_seen or has_lease) or ledger.running_s(job, now) < limit_s + timing.stop_margin_s:
+    is_heard = facts.heartbeat is not None and now < facts.heartbeat.lease_until
+    if limit_s is None or not is_heard or ledger.running_s(job, now) < limit_s + timing.stop_margin_s:
         return None
     reason = Reason(code="run_limit", sentence="The job used up its running time (limits.run).")
     return StopRequest(at=now, by="the control plane", reason=reason)

@@ -152,6 +152,14 @@ MUTANTS: tuple[Mutant, ...] = (
         checker="run_limits_hold",
     ),
     Mutant(
+        name="unseen-time-uses-up-the-limit",
+        module=_DECIDE,
+        old="    if limit_s is None or not is_heard or ledger",
+        new="    if limit_s is None or ledger",
+        checker="run_limits_hold",
+        seeds=(1102,),
+    ),
+    Mutant(
         name="last-words-are-not-heard",
         module=_DECIDE,
         old="    if facts.exit is not None and facts.exit.stop_seen is not StopSeen.CLOSED:\n",

@@ -350,7 +350,9 @@ async def _never_ends(queue: WorkQueue) -> None:
 def _destiny(job: JobPlan) -> Destiny:
     """How the script ends when nobody disturbs it: attempt after attempt, until it is done or its failures are used up."""
     script, retry = job.script, job.spec.retry
-    is_stopped = job.stop_s is not None or job.spec.limits.run is not None or script.hangs_at is not None
+    limits = job.spec.limits
+    is_limited = limits.run is not None or limits.queue is not None or limits.wait is not None
+    is_stopped = job.stop_s is not None or is_limited or script.hangs_at is not None
     began, failures = 0, 0
     while True:
         crash_at = began + script.crash_after if failures < script.crashes else script.steps + 1
