@@ -27,6 +27,7 @@ from trainmaster.testing.witness import (
     Submitted,
     TrainingBegan,
     TrainingEnded,
+    Trouble,
     Unmarked,
     World,
 )
@@ -179,23 +180,28 @@ def durable_work_is_accepted(world: World) -> list[str]:
 
 
 def run_limits_hold(world: World) -> list[str]:
-    """All attempts together train no longer than limits.run, and nobody is stopped for it sooner; where clocks agree."""
+    """All attempts together train no longer than limits.run, as far as anybody was told, and nobody is stopped for it sooner.
+
+    Where clocks agree. What a runner that was cut off for good trained, nobody can count; a pause is no training.
+    """
     if not world.promise.clocks_agree or not world.promise.is_driven_to_the_end:
         return []
     told = {(e.job_id, e.attempt) for e in world.events if isinstance(e, Reported)}
+    is_paused = any(isinstance(e, Trouble) and e.kind == "pause" for e in world.events)
     trained: dict[str, float] = defaultdict(float)
+    known: dict[str, float] = defaultdict(float)
     for life in _trainings(world):
         trained[life.job_id] += life.end_s - life.begin_s
+        if (life.job_id, life.attempt) in told and not is_paused:
+            known[life.job_id] += life.end_s - life.begin_s
     wrong: list[str] = []
     for job in world.records.values():
         limit_s = job.spec.limits.run
         if limit_s is None:
             continue
-        # Of an attempt that left no exit record nobody knows how long it trained after it was last heard.
-        untold = sum((job.id, attempt.number) not in told for attempt in job.attempts)
-        slack_s = job.attempt * (job.spec.limits.grace + 60) + untold * world.promise.silence_s
-        if trained[job.id] > limit_s + slack_s:
-            wrong.append(f"{job.id}: trained {trained[job.id]:.0f} s; limits.run allows {limit_s:.0f} s")
+        slack_s = job.attempt * (job.spec.limits.grace + 60)
+        if known[job.id] > limit_s + slack_s:
+            wrong.append(f"{job.id}: trained {known[job.id]:.0f} s; limits.run allows {limit_s:.0f} s")
         if job.reason is not None and job.reason.code == "run_limit" and trained[job.id] < limit_s - slack_s:
             wrong.append(f"{job.id}: stopped for limits.run, {limit_s:.0f} s, after {trained[job.id]:.0f} s")
     return wrong

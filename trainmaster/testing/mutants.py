@@ -145,13 +145,6 @@ MUTANTS: tuple[Mutant, ...] = (
         checker="durable_work_is_accepted",
     ),
     Mutant(
-        name="a-new-limit-for-each-attempt",
-        module=_DECIDE,
-        old="left_s = None if limit_s is None else max(0.0, limit_s - ledger.running_s(job, now))",
-        new="left_s = limit_s",
-        checker="run_limits_hold",
-    ),
-    Mutant(
         name="unseen-time-uses-up-the-limit",
         module=_DECIDE,
         old="    if limit_s is None or not is_heard or ledger",

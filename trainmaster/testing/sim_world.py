@@ -168,7 +168,6 @@ class _Stage:
         promise = Promise(
             machine_s_max=self.plan.timing.machine_s_max,
             settle_s_max=self.plan.timing.start_s_max + 1800.0,
-            silence_s=self.plan.timing.attempt_lease_s + self.plan.timing.lease_margin_s + 600.0,
             sight_s=5.0 if is_calm else 90.0,
             lag_s=2 * self.plan.timing.look_s + 2 * self.plan.timing.poll_s + 120.0,
             calm_at_s=self.plan.calm_s,

@@ -177,8 +177,6 @@ class Promise(Struct, frozen=True, kw_only=True):
     machine_s_max: float
     #: with everybody well again: until machines that nobody holds are gone
     settle_s_max: float
-    #: the longest a runner may be unheard of before it is given up: what nobody can book
-    silence_s: float = 600.0
     #: how old what a control plane acts on may be
     sight_s: float = 90.0
     #: how often the control plane looks: what an observer may lag behind
