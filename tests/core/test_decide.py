@@ -7,7 +7,7 @@ from trainmaster.core import invariants
 from trainmaster.core.decide import Decision, decide, place, request_stop
 from trainmaster.core.facts import NOBODY_KNOWS, ClaimState, Facts, Seen, StopSeen
 from trainmaster.core.instructions import CloseAttempt, Launch, OpenAttempt, OrderStop, Release, Seal
-from trainmaster.core.job import Budget, EndingKind, JobRecord, Outcome, Phase, allocation_name, parse_allocation_name
+from trainmaster.core.job import EndingKind, JobRecord, Outcome, Phase, allocation_name, parse_allocation_name
 from trainmaster.spec.job_spec import Limits, Retry
 from trainmaster.testing.builders import (
     TIMING,
@@ -421,71 +421,6 @@ def test_each_transition_of_one_look_leaves_its_line():
     slow = decide(a_job(Phase.PLACING), some_facts(claim=ClaimState.FREE), at(601), TIMING)
     assert (_words(slow), _events(slow)) == ("starting: close", ["starting"])
     assert slow.instructions[0].if_free, "a runner that comes at the last moment is welcome"
-
-
-# What the facts add to the record.
-
-
-@pytest.mark.parametrize("phase", HELD)
-def test_the_runners_progress_is_noted(phase):
-    timeline = a_timeline(claimed=20, set_up=30)
-    assert _decide(a_job(phase), some_facts(heartbeat=a_heartbeat(timeline=timeline))).job.current.timeline == timeline
-    assert _decide(a_job(phase), some_facts(exit=an_exit(timeline=timeline))).job.current.timeline == timeline
-
-
-COMMIT_ROWS = [
-    # known before, seen now → head
-    (None, None, None),
-    (None, a_commit(2, 1), a_commit(2, 1)),
-    (a_commit(2, 1), a_commit(2, 2), a_commit(2, 2)),
-    (a_commit(2, 2), a_commit(2, 1), a_commit(2, 2)),  # a heartbeat lags behind the markers
-    (a_commit(2, 2), None, a_commit(2, 2)),
-    (a_commit(2, 1), a_commit(1, 9), a_commit(2, 1)),  # a late commit of an old attempt
-    (None, a_commit(1, 9), None),
-]
-
-
-@pytest.mark.parametrize("old_head", [None, a_commit(1, 5)])
-@pytest.mark.parametrize("phase", HELD)
-@pytest.mark.parametrize(("known", "seen", "head"), COMMIT_ROWS)
-def test_the_head_is_the_newest_accepted_commit(old_head, phase, known, seen, head):
-    job = a_job(phase, attempts=(an_attempt(1, ended=10, head=old_head), an_attempt(2, placed=20, head=known)))
-    decided = _decide(job, some_facts(commit=seen)).job
-    assert (decided.current.head, decided.head) == (head, head or old_head)
-
-
-def test_an_unanswering_store_says_nothing_whatever_stands_in_its_fields():
-    facts = replace(
-        some_facts(Seen.GONE, ClaimState.CLOSED, exit=an_exit(), commit=a_commit()), store_answers=False, is_closed=True
-    )
-    for phase in HELD:
-        assert _decide(a_job(phase), facts).job == a_job(phase)
-
-
-# Who pays, and what the story says.
-
-
-@pytest.mark.parametrize(
-    ("report", "budgets", "charged", "sentence"),
-    [
-        (an_exit(1), (1, 0), Budget.FAILURES, "This is failure 1 of 2 allowed; the next attempt may start in 1 s."),
-        (None, (0, 1), Budget.INTERRUPTIONS, "This is interruption 1 of 10 allowed; the next attempt may start in 0 s."),
-    ],
-)
-def test_a_retry_is_paid_from_one_budget(report, budgets, charged, sentence):
-    job = a_job(Phase.RUNNING, spec=a_spec(retry=Retry(failures=2)))
-    decision = _decide(job, replace(some_facts(Seen.GONE, exit=report), is_closed=True))
-    assert (decision.job.failures, decision.job.interruptions) == budgets
-    assert (decision.job.current.charged, decision.job.phase, decision.job.waiting_since) == (charged, Phase.QUEUED, at(60))
-    assert sentence in decision.lines[0].sentence
-    assert decision.lines[0].sentence.endswith("No checkpoint was committed; it starts from the beginning.")
-    assert decision.lines[0].rule == f"retry.{charged.value}"
-
-
-@pytest.mark.parametrize(("step", "words"), [(None, "1-000001."), (7, "1-000001 (step 7).")])
-def test_the_story_says_where_the_job_goes_on(step, words):
-    facts = replace(some_facts(Seen.GONE, commit=a_commit(step=step)), is_closed=True)
-    assert _decide(a_job(Phase.RUNNING), facts).lines[0].sentence.endswith(f"It goes on from checkpoint {words}")
 
 
 def test_a_clock_that_went_back_neither_undoes_the_order_nor_makes_anybody_sleep_on():

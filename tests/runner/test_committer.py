@@ -262,9 +262,9 @@ def test_a_restless_file_that_is_not_there_is_waited_for(quick):
     quick.start()
     with Restless(quick, "a", forget=True) as restless:
         quick.until(quick.commits)
-    if restless.away_s_max > 0.2:
-        pytest.skip(f"this machine stood still for {restless.away_s_max:.1f} s: the file was truly away")
-    assert all(set(files) == {"a", "big"} for files in quick.commits())
+    is_whole = all(set(files) == {"a", "big"} for files in quick.commits())
+    # On a machine that stood still the file may have been away for as long as a folder has to lie still: then that is how it lay.
+    assert is_whole or restless.away_s_max > 0.2
 
 
 class Deaf(Store):
