@@ -6,15 +6,14 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
+from control.scene import a_control_plane
 
 from trainmaster.adapters.databases.sqlite import SqliteDatabase
-from trainmaster.adapters.object_store import AsyncDoor, open_store
-from trainmaster.control.observe import Ports
 from trainmaster.control.work_queue import WorkQueue
 from trainmaster.core.facts import Seen, Sighting
 from trainmaster.core.job import Phase
 from trainmaster.ports.provider import Capability
-from trainmaster.testing.builders import TIMING, a_job, at
+from trainmaster.testing.builders import a_job, at
 
 
 class ClockByHand:
@@ -57,16 +56,7 @@ def test_a_job_is_looked_at_after_the_clock_went_back(tmp_path, when):
     async def play() -> None:
         clock, provider = ClockByHand(), Onlooker()
         database = SqliteDatabase.open(tmp_path / "db")
-        ports = Ports(
-            clock=clock,
-            database=database,
-            store=AsyncDoor(open_store("memory://clock")),
-            store_url="memory://clock",
-            providers={"local": provider},
-            timing=TIMING,
-            heartbeat_s=1,
-            owner="me",
-        )
+        ports = a_control_plane(clock, database, local=provider)
         wake_at = at(60) if when == "while it drives" else at(3600)
         await database.add(a_job(Phase.RUNNING), [], wake_at)
 
@@ -95,16 +85,7 @@ def test_machines_are_swept_after_the_clock_went_back(tmp_path):
     async def play() -> None:
         clock, provider = ClockByHand(), Counting()
         database = SqliteDatabase.open(tmp_path / "db")
-        ports = Ports(
-            clock=clock,
-            database=database,
-            store=AsyncDoor(open_store("memory://sweeps")),
-            store_url="memory://sweeps",
-            providers={"local": provider},
-            timing=TIMING,
-            heartbeat_s=1,
-            owner="me",
-        )
+        ports = a_control_plane(clock, database, local=provider)
 
         def swept_again() -> bool:
             if provider.sweeps == 1 and clock.time == at(60):

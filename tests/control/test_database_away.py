@@ -7,15 +7,14 @@ import gc
 from datetime import timedelta
 
 import pytest
+from control.scene import a_control_plane
 from control.test_clock_goes_back import ClockByHand, Onlooker
 
 from trainmaster.adapters.databases.sqlite import SqliteDatabase
-from trainmaster.adapters.object_store import AsyncDoor, open_store
-from trainmaster.control.observe import Ports
 from trainmaster.control.work_queue import WorkQueue
 from trainmaster.core.job import Phase
 from trainmaster.errors import DatabaseUnavailable
-from trainmaster.testing.builders import TIMING, a_job, at
+from trainmaster.testing.builders import a_job, at
 
 
 class Away(SqliteDatabase):
@@ -51,16 +50,7 @@ def test_the_job_is_looked_at_again_and_nothing_breaks(tmp_path, asked):
         asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
         clock, provider = ClockByHand(), Restless()
         database = Away.open(tmp_path / "db")
-        ports = Ports(
-            clock=clock,
-            database=database,
-            store=AsyncDoor(open_store("memory://away")),
-            store_url="memory://away",
-            providers={"local": provider},
-            timing=TIMING,
-            heartbeat_s=1,
-            owner="me",
-        )
+        ports = a_control_plane(clock, database, local=provider)
         await database.add(a_job(Phase.RUNNING), [], at(60))
         database.silent_on = asked
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from control.scene import a_control_plane
 from control.test_clock_goes_back import Onlooker
 from msgspec.structs import replace
 
-from trainmaster.adapters.object_store import AsyncDoor
 from trainmaster.adapters.system_clock import SystemClock
 from trainmaster.control.observe import Ports
 from trainmaster.control.work_queue import WorkQueue
@@ -15,9 +15,8 @@ from trainmaster.core.facts import Seen, Sighting
 from trainmaster.core.job import JobId, Phase
 from trainmaster.core.schedule import Capacity
 from trainmaster.errors import DatabaseUnavailable, ProviderUnavailable
-from trainmaster.testing.builders import TIMING, a_job, at
+from trainmaster.testing.builders import a_job, at
 from trainmaster.testing.sim_database import DirectDatabase, Tables
-from trainmaster.testing.sim_store import Objects
 
 
 class Well(Onlooker):
@@ -44,16 +43,7 @@ class Away(Well):
 
 
 def _ports(tables: Tables, **providers: Onlooker) -> Ports:
-    return Ports(
-        clock=SystemClock(),
-        database=DirectDatabase(tables),
-        store=AsyncDoor(Objects()),
-        store_url="simulated://store",
-        providers=providers,
-        timing=TIMING,
-        heartbeat_s=1,
-        owner="me",
-    )
+    return a_control_plane(SystemClock(), DirectDatabase(tables), **providers)
 
 
 def _add(tables: Tables, name: str, provider: str) -> None:
