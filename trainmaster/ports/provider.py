@@ -59,6 +59,8 @@ class LaunchFile(Struct, frozen=True, kw_only=True):
     store_options: dict[str, str] = {}
     #: environment of the submission, kept on this machine only
     environ_file: str = ""
+    #: a folder of this machine that all its jobs share: built environments, fetched inputs
+    shared: str = ""
     #: the control group made for the job before its runner was started
     cgroup: str = ""
 

@@ -42,8 +42,10 @@ class LocalProvider:
         """Start a runner; one that lives under this name already is left alone."""
         cgroup = host.make_cgroup(request.name)
         environ_file = str(self._environments / f"{request.job_id}.json")
+        shared = str(self._environments.parent)
+        launch = LaunchFile(request=request, environ_file=environ_file, shared=shared, cgroup=str(cgroup or ""))
         try:
-            self._client.start(request.name, LaunchFile(request=request, environ_file=environ_file, cgroup=str(cgroup or "")))
+            self._client.start(request.name, launch)
         except BlockingIOError as error:
             raise NoCapacity(f"this machine starts no more processes: {error}") from error
         except OSError as error:

@@ -60,6 +60,7 @@ class LaptopFleet:
         launch = LaunchFile(
             request=request,
             environ_file=str(self._environments / f"{request.job_id}.json"),
+            shared=str(self._environments.parent),
             cgroup=str(host.make_cgroup(request.name) or ""),
         )
         program = "trainmaster.adapters.providers.simulated.machine"
