@@ -29,7 +29,7 @@ SPOOL_BYTES_MAX = 2 << 30
 TAIL_BYTES = 128 << 10
 _PIPE_BYTES = 1 << 20
 #: From so many bytes a second on, nap so long: the pipe holds many times what comes meanwhile. Who floods is read without pause.
-_NAPS_S = ((5 << 20, 0.0), (1 << 20, 0.02), (0, 0.05))
+_NAPS_S = ((5 << 20, 0.0), (1 << 20, 0.02), (256 << 10, 0.05), (0, 0.1))
 _WINDOW_S = 0.05
 
 

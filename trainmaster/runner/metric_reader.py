@@ -9,6 +9,8 @@ import threading
 from collections import deque
 from pathlib import Path
 
+import msgspec
+
 from trainmaster.errors import StoreError
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.runner.log_search import Found
@@ -115,27 +117,34 @@ class MetricReader:
 
     def _take_lines(self, block: bytes) -> None:
         *lines, self._rest = (self._rest + block).split(b"\n")
+        points: list[dict[str, object]] = []
+        kept: list[bytes] = []
         for line in lines:
-            try:
-                point = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(point, dict):
-                self._add(point)
+            point = _point(line)
+            if point is not None:
+                points.append(point)
+                kept.append(json.dumps(point, separators=(",", ":")).encode() if self._notes(point) else line)
+        if points:
+            self.tally.add(points)
+            self._keep(b"\n".join(kept), len(points))
 
-    def _add(self, point: dict[str, object]) -> None:
+    def _notes(self, point: dict[str, object]) -> bool:
+        """Take note of its step and of a checkpoint; whether the point is another one now."""
         step = point.get("step")
+        is_changed = False
         if isinstance(step, int | float) and not isinstance(step, bool) and abs(step) < _STEP_MAX:
             self.step = point["step"] = int(step)
             self._steps.append((_seconds(point.get("t")), self.step))
-        told = point.pop("checkpoint", None)
-        if isinstance(told, str):
-            path = os.path.realpath(told)
-            if self.step is not None:
-                self.told_steps[path] = self.step
-            self.told.append((path, _seconds(point.get("t"))))
-        self.tally.add(point)
-        self._keep(json.dumps(point, separators=(",", ":"), allow_nan=True).encode(), 1)
+            is_changed = not isinstance(step, int)
+        if "checkpoint" in point:
+            told = point.pop("checkpoint")
+            is_changed = True
+            if isinstance(told, str):
+                path = os.path.realpath(told)
+                if self.step is not None:
+                    self.told_steps[path] = self.step
+                self.told.append((path, _seconds(point.get("t"))))
+        return is_changed
 
     def _keep(self, lines: bytes, points: int) -> None:
         with self._lock:
@@ -144,6 +153,18 @@ class MetricReader:
                 return
             self._pending.append(lines)
             self._pending_bytes += len(lines)
+
+
+def _point(line: bytes) -> dict[str, object] | None:
+    """One line of the helper's file; None when it is no point. Most lines are plain; the slower reader knows NaN and Infinity."""
+    try:
+        point = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        try:
+            point = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+    return point if isinstance(point, dict) else None
 
 
 def _seconds(value: object) -> float:

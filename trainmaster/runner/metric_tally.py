@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 
+import msgspec
+
 from trainmaster.core.metrics import BESIDE_METRICS, METRIC_NAME_MAX, METRICS_MAX, MetricSummary
+
+#: not bool, which is an int to isinstance
+_NUMBERS = (float, int)
+_points = msgspec.json.Decoder(dict[str, object])
 
 
 class _Counted:
@@ -48,18 +54,21 @@ class MetricTally:
         self.is_full = False
 
     def add_lines(self, lines: bytes) -> None:
-        """Points as lines of JSON."""
-        for line in lines.splitlines():
-            self.add(json.loads(line))
+        """Points as lines of JSON, as the searcher writes them."""
+        try:
+            self.add(_points.decode_lines(lines))
+        except msgspec.DecodeError:  # some are infinite, or not a number: the slower reader knows the words for that
+            self.add([json.loads(line) for line in lines.splitlines()])
 
-    def add(self, point: Mapping[str, object]) -> None:
-        """One point."""
-        step = point.get("step")
-        step = step if isinstance(step, int) and not isinstance(step, bool) else None
+    def add(self, points: Iterable[Mapping[str, object]]) -> None:
+        """Points, in the order they were made. A script may make thousands a second, and its CPU is not ours."""
         with self._lock:
-            for name, value in point.items():
-                if name not in BESIDE_METRICS and isinstance(value, int | float) and not isinstance(value, bool):
-                    self._count(name, value, step)
+            for point in points:
+                step = point.get("step")
+                at = step if type(step) is int else None
+                for name, value in point.items():
+                    if type(value) in _NUMBERS and name not in BESIDE_METRICS:
+                        self._count(name, value, at)  # type: ignore[arg-type]
 
     def summary(self) -> dict[str, MetricSummary]:
         """What there is by now."""
