@@ -47,17 +47,6 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_bad_job_files(strict, name):
-    content, says = FILES[name]
-    path = strict.source / name
-    path.write_bytes(content)
-    try:
-        refused(strict, "submit", name, says=says)
-    finally:
-        path.unlink()
-
-
 #: words after `submit` → what is said
 FLAGS = {
     ("missing.py",): ["missing.py does not exist"],
@@ -117,9 +106,9 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts_that_are_none(strict, name):
-    content, says = SCRIPTS[name]
+@pytest.mark.parametrize("name", [*FILES, *SCRIPTS])
+def test_job_files_and_scripts_that_are_none(strict, name):
+    content, says = {**FILES, **SCRIPTS}[name]
     path = strict.source / name
     path.write_bytes(content)
     try:
