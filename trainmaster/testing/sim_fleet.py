@@ -11,7 +11,6 @@ from msgspec import Struct
 from trainmaster.adapters.providers.simulated.translate import FleetError, FleetTrouble, MachineState, MachineView
 from trainmaster.core.facts import StopSeen
 from trainmaster.core.schedule import Capacity
-from trainmaster.core.supervise import StopWanted
 from trainmaster.ports.provider import LaunchRequest
 from trainmaster.testing.sim_net import Net, Party
 from trainmaster.testing.sim_runner import RunnerOrder, SimRunner
@@ -130,7 +129,7 @@ class VirtualFleet:
         machine.is_preempted = True
         self.net.trouble("preemption", f"{machine.request.name}{'' if announced else ', without notice'}")
         if announced and machine.runner is not None:
-            machine.runner.events.put_nowait(StopWanted(why=StopSeen.TERMINATED, grace_s=self.plan.notice_s * 0.8))
+            machine.runner.tell_to_stop(StopSeen.TERMINATED, self.plan.notice_s * 0.8)
             self.loop.call_later(self.plan.notice_s, self.end, machine, "preempted")
         else:
             self.end(machine, "preempted")

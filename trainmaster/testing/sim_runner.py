@@ -29,7 +29,7 @@ from trainmaster.spec import layout
 from trainmaster.testing.sim_net import Net, Party
 from trainmaster.testing.sim_script import Folder, Script, Training
 from trainmaster.testing.sim_store import StoreDoor
-from trainmaster.testing.witness import Flushed, TrainingBegan, TrainingEnded
+from trainmaster.testing.witness import Flushed, Signalled, Told, TrainingBegan, TrainingEnded
 
 _T = TypeVar("_T")
 _SETTLE_S = 1.0
@@ -110,8 +110,7 @@ class SimRunner:
             case core.StartProcess():
                 self._start_training()
             case core.SignalTree():
-                if self.training is not None:
-                    self.training.signal(instruction.signal)
+                self._signal_training(instruction.signal)
             case core.SuspendCommits():
                 self._suspended = True
                 self._is_closed = self.run.stop_seen is StopSeen.CLOSED
@@ -206,6 +205,19 @@ class SimRunner:
         self.training.start()
         self._watching = self._aside(self._watch_folder())
 
+    def _signal_training(self, name: str) -> None:
+        if self.training is None or self.training.is_over:
+            return
+        job_id, attempt = self.request.job_id, self.request.attempt
+        self.net.note(Signalled(self.net.loop.seconds, job_id, attempt, self.who.name, name))
+        self.training.signal(name)
+
+    def tell_to_stop(self, why: StopSeen, grace_s: float) -> None:
+        """The runner learns that its script is to end."""
+        job_id, attempt = self.request.job_id, self.request.attempt
+        self.net.note(Told(self.net.loop.seconds, job_id, attempt, self.who.name, why.value, grace_s))
+        self.events.put_nowait(core.StopWanted(why=why, grace_s=grace_s))
+
     def _exited(self, code: int | None, signal: str | None) -> None:
         self._code, self._signal = code, signal
         self.timeline = replace(self.timeline, exited_at=self.who.now())
@@ -295,7 +307,7 @@ class SimRunner:
                 self.events.put_nowait(core.FoundClosed())
                 return
             if order is not None:
-                self.events.put_nowait(core.StopWanted(why=StopSeen.ORDER, grace_s=order.grace_s))
+                self.tell_to_stop(StopSeen.ORDER, order.grace_s)
             beat = Heartbeat(
                 at=at, lease_until=until, state=self.run.state.value, timeline=self.timeline, commit=self.newest, step=self._step()
             )
