@@ -67,6 +67,14 @@ MUTANTS: tuple[Mutant, ...] = (
         seeds=(30,),
     ),
     Mutant(
+        name="one-old-heartbeat-is-silence",
+        module=_DECIDE,
+        old="since = max(beat.lease_until, job.current.silent_since or now)",
+        new="since = beat.lease_until",
+        checker="the_living_are_left_alone",
+        seeds=(1352, 1212, 954),
+    ),
+    Mutant(
         name="silence-is-gone",
         module=_DECIDE,
         old="    if facts.allocation.seen is Seen.GONE:\n        return facts.store_answers",

@@ -18,7 +18,7 @@ def run_limits_hold(world: World) -> list[str]:
     """Each attempt trains no longer than what its predecessors left of limits.run, a grace, and what its runner takes to act.
 
     What they used is what anybody was told in time: the whole of an attempt that reported its end; of another, what lies before the
-    newest heartbeat that could be seen. And nobody is stopped for the limit sooner. Where clocks agree; a machine that was paused
+    heartbeat that could be seen then. And nobody is stopped for the limit sooner. Where clocks agree; a machine that was paused
     could not act in time.
     """
     if not world.promise.clocks_agree or not world.promise.is_driven_to_the_end:
@@ -49,13 +49,17 @@ def _known_training(world: World) -> dict[tuple[str, int], float]:
     told: set[tuple[str, int]] = set()
     heard_s: dict[tuple[str, int], float] = {}
     for event in world.events:
-        if isinstance(event, Reported | Beat):
-            key = (event.job_id, event.attempt)
-            if event.at_s < over.get(key, world.ended_at_s) - sight_s:
-                if isinstance(event, Reported):
-                    told.add(key)
-                else:
-                    heard_s[key] = event.said_s
+        if not isinstance(event, Reported | Beat):
+            continue
+        key = (event.job_id, event.attempt)
+        over_s = over.get(key, world.ended_at_s)
+        is_in_time = event.at_s < over_s - sight_s
+        if isinstance(event, Reported):
+            told.update([key] if is_in_time else [])
+        elif is_in_time:
+            heard_s[key] = event.said_s
+        elif event.at_s <= over_s and key in heard_s:  # it may be what was looked at, and an old one that arrived late
+            heard_s[key] = min(heard_s[key], event.said_s)
     known: dict[tuple[str, int], float] = defaultdict(float)
     for life in trainings(world):
         key = (life.job_id, life.attempt)
@@ -168,7 +172,7 @@ def _misbooked(world: World) -> list[str]:
         script = scripts.get(claim.runner)
         trained_s = 0.0 if script is None else script.end_s - script.begin_s
         who = f"{job.id}: attempt {attempt.number}"
-        busy_s, lived_s = sum(booked[line] for line in _BUSY), machine.end_s - claim.at_s
+        busy_s, lived_s = sum(booked[line] for line in _BUSY), max(0.0, machine.end_s - claim.at_s)
         if busy_s > lived_s + _ROUNDING_S:
             wrong.append(f"{who} is booked with {busy_s:.0f} s of work; its machine lived {lived_s:.0f} s after its claim")
         compute_s = booked["kept_compute"] + booked["lost_compute"]
