@@ -38,6 +38,7 @@ def test_who_is_heard_again_begins_anew():
 def test_the_margin_counts_from_the_end_of_the_newest_lease_that_was_seen():
     silent = look(a_job(Phase.RUNNING), OLD, 9000)
     newer = replace(UNSURE, heartbeat=a_heartbeat(9000, lease_s=10))
+    silent = look(silent, OLD, 9020)
     assert look(silent, newer, 9010 + MARGIN_S).phase is Phase.RUNNING
     assert look(silent, newer, 9011 + MARGIN_S).phase is Phase.STOPPING
 
@@ -46,6 +47,13 @@ def test_silence_at_every_look_ends_the_attempt():
     silent = look(look(a_job(Phase.RUNNING), OLD, 9000), OLD, 9001)
     assert look(silent, OLD, 9000 + MARGIN_S).phase is Phase.RUNNING
     assert look(silent, OLD, 9001 + MARGIN_S).phase is Phase.STOPPING
+
+
+def test_whoever_looked_away_begins_anew():
+    """A control plane that was away saw nothing of what was written meanwhile."""
+    silent = look(a_job(Phase.RUNNING), OLD, 9000)
+    later = look(silent, OLD, 9000 + 10 * (MARGIN_S + TIMING.look_s))
+    assert (later.phase, later.current.silent_looks) == (Phase.RUNNING, 1)
 
 
 def test_who_has_reported_its_end_is_gone_when_its_lease_and_the_margin_are_over():

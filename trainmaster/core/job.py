@@ -141,6 +141,8 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     head: CheckpointRef | None = None
     #: since when every look found its lease over; None: it is heard, or nobody has looked
     silent_since: datetime | None = None
+    #: how many looks that were
+    silent_looks: int = 0
     ending: Ending | None = None
     ended_at: datetime | None = None
     charged: Budget | None = None

@@ -263,25 +263,42 @@ def silence_restarts_nothing(world: World) -> list[str]:
 
 
 def the_living_are_left_alone(world: World) -> list[str]:
-    """Nobody gives up an attempt whose machine is there while a lease that could be seen holds, whatever the fleet says of it."""
+    """Nobody gives up an attempt whose machine is there while a lease that could be seen holds, whatever the fleet says of it.
+
+    An old heartbeat may arrive late and lie over a newer one: only if none was seen to hold for as long as silence is waited for,
+    nobody is to blame.
+    """
     if not world.promise.clocks_agree:
         return []
-    leases: dict[tuple[str, int], list[Beat]] = defaultdict(list)
+    beats: dict[tuple[str, int], list[Beat]] = defaultdict(list)
     lives = {(life.job_id, life.attempt): life for life in machines(world)}
     given_up: set[tuple[str, int]] = set()
+    sight_s = world.promise.sight_s
     wrong: list[str] = []
     for event in world.events:
         if isinstance(event, Beat):
-            leases[event.job_id, event.attempt].append(event)
+            beats[event.job_id, event.attempt].append(event)
         if not isinstance(event, Recorded) or event.job.ending is None or event.job.ending.reason.code != "machine_lost":
             continue
         key, now_s = (event.job.id, event.job.attempt), event.at_s
         is_there = key in lives and lives[key].begin_s < now_s < lives[key].end_s
-        until_s = max((beat.until_s for beat in leases[key] if beat.at_s < now_s - world.promise.sight_s), default=0.0)
-        if key not in given_up and is_there and until_s > now_s:
+        until_s = max((beat.until_s for beat in beats[key] if beat.at_s < now_s - sight_s), default=0.0)
+        if key not in given_up and is_there and until_s > now_s and _silent_s(beats[key], now_s, sight_s) < world.promise.silence_s:
             wrong.append(f"{key[0]}: attempt {key[1]} was given up at {now_s:.0f} s; its lease held until {until_s:.0f} s")
         given_up.add(key)
     return wrong
+
+
+def _silent_s(beats: list[Beat], now_s: float, sight_s: float) -> float:
+    """For how long, at most, the heartbeat in the store had been one whose lease was over, until a moment ago."""
+    longest_s, since_s = 0.0, None
+    for beat, next_s in zip(beats, [*(beat.at_s for beat in beats[1:]), now_s], strict=True):
+        if beat.until_s > beat.at_s:
+            since_s = None
+        if beat.until_s < next_s:
+            since_s = max(beat.at_s, beat.until_s) if since_s is None else since_s
+            longest_s = max(longest_s, next_s - since_s) if next_s > now_s - sight_s else longest_s
+    return longest_s
 
 
 def logs_stay_readable(world: World) -> list[str]:

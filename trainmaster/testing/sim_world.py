@@ -172,6 +172,7 @@ class _Stage:
             sight_s=5.0 if is_calm else 90.0,
             lag_s=2 * self.plan.timing.look_s + 2 * self.plan.timing.poll_s + 120.0,
             act_s=5.0,
+            silence_s=self.plan.timing.lease_margin_s,
             calm_at_s=self.plan.calm_s,
             is_kind=kind,
             only_silence=silent,

@@ -210,6 +210,8 @@ class Promise(Struct, frozen=True, kw_only=True):
     lag_s: float
     #: how long a runner may take to do what its own clock asks for
     act_s: float = 30.0
+    #: how long a runner that nobody can ask after must have been silent before it is given up
+    silence_s: float = 0.0
     #: when the faults stopped; None: they never did
     calm_at_s: float | None
     #: nothing ever went wrong
