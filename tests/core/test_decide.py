@@ -350,7 +350,9 @@ LEASE_ROWS = [
 
 @pytest.mark.parametrize(("phase", "facts", "now", "expected"), LEASE_ROWS)
 def test_what_counts_as_gone_and_as_never_started(phase, facts, now, expected):
-    assert _words(_decide(a_job(phase), facts, now)) == expected
+    job = a_job(phase)
+    silent = replace(job, attempts=(replace(job.current, silent_since=at(120), silent_looks=9),), updated_at=at(min(now, 150)))
+    assert _words(_decide(silent, facts, now)) == expected
 
 
 def test_a_runner_that_vanished_was_last_seen_at_its_last_heartbeat():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from process.scripts import COUNT
 
+from trainmaster.spec import layout
+
 pytestmark = pytest.mark.process
 
 
@@ -14,8 +16,12 @@ def _damage(world, job, checkpoint):
 
 
 def _two_commits(world, **retry):
-    job = world.submit(world.job_file(COUNT, arguments=["3"], retry=retry))
-    for step in (1, 2):
+    return _commits(world, 2, **retry)
+
+
+def _commits(world, count, **retry):
+    job = world.submit(world.job_file(COUNT, arguments=[str(count + 1)], retry=retry))
+    for step in range(1, count + 1):
         world.open_gate(step)
         world.until_committed(job, str(step))
     return job
@@ -31,6 +37,18 @@ def test_an_older_checkpoint_stands_in_and_it_is_said(world):
     shown = world.cli("show", job).stdout.decode()
     assert "1-000002 is damaged: state has other bytes" in " ".join(shown.split())
     world.open_gate(3)
+    assert world.wait(job)["outcome"] == "succeeded"
+
+
+def test_what_has_no_marker_never_stands_in(world):
+    """Its files and its manifest are whole, but nobody ever said that it counts."""
+    job = _commits(world, 3, failures=1)
+    (world.store / layout.commit(job, "1-000002")).unlink()
+    _damage(world, job, "1-000003")
+    world.kill(world.script_pid(job))
+    world.until("the script started again", lambda: "restored" in world.log(job, 2))
+    assert "restored 1\n" in world.log(job, 2)
+    world.open_gate(4)
     assert world.wait(job)["outcome"] == "succeeded"
 
 

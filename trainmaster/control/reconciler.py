@@ -71,7 +71,8 @@ async def _perform_one(instruction: Instruction, job: JobRecord, ports: Ports) -
             await ports.providers[instruction.placement.provider].launch(_launch_request(instruction, job, ports))
         case OrderStop():
             order = OrderFile(kind=OrderKind.STOP, sentence=instruction.sentence, grace_s=instruction.grace_s)
-            await store.put(layout.order(job.id, instruction.attempt), msgspec.json.encode(order))
+            # Never over a closing: this may be an old request that arrives late.
+            await store.put_if_absent(layout.order(job.id, instruction.attempt), msgspec.json.encode(order))
             await ports.providers[job.current.placement.provider].nudge(instruction.name)
         case CloseAttempt():
             closed = ClaimFile(at=ports.clock.now())

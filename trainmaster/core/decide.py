@@ -26,6 +26,7 @@ from trainmaster.core.job import (
     Placement,
     Reason,
     StopRequest,
+    Timeline,
     allocation_name,
 )
 from trainmaster.core.retry import Finish, TryAgain, next_step
@@ -203,7 +204,7 @@ def _end(job: JobRecord, ending: Ending, facts: Facts, now: datetime, timing: Ti
         rule = "a machine is given back before the next attempt"
         lines = (_line(stopping, now, "ending", sentence, rule=rule, evidence=ending.reason.evidence),)
     close = CloseAttempt(name=allocation_name(job.id, job.attempt), job_id=job.id, attempt=job.attempt)
-    look_at = now + timedelta(seconds=min(timing.look_s, timing.soon_s) if lines else timing.look_s)
+    look_at = now + timedelta(seconds=min(timing.look_s, timing.soon_s) if lines else _look_s(job, timing))
     return Decision(job=stopping, instructions=(close, *_release(job)), wake_at=look_at, lines=lines)
 
 
@@ -220,7 +221,7 @@ def _conclude(job: JobRecord, ending: Ending, now: datetime) -> Decision:
     """The attempt is over and nothing of it is left: retry or finish."""
     step = next_step(job, ending, now)
     charged = step.charged if isinstance(step, TryAgain) else None
-    ended = replace(job.current, ending=ending, ended_at=now, charged=charged)
+    ended = replace(job.current, ending=ending, ended_at=now, charged=charged, silent_since=None, silent_looks=0)
     job = replace(job, attempts=(*job.attempts[:-1], ended), ending=None)
     if isinstance(step, Finish):
         return _finish(job, step, now)
@@ -306,9 +307,10 @@ def _counts_as_gone(job: JobRecord, facts: Facts, now: datetime, timing: Timing)
         return False
     if facts.allocation.not_found and (facts.exit is not None or facts.claim is ClaimState.CLOSED):
         return True  # its runner is done, or there never will be one; should a machine come late, the sweeper finds it
-    beat = facts.heartbeat
-    lease_end = beat.lease_until if beat is not None else job.current.placed_at + timedelta(seconds=timing.start_s_max)
-    return now > lease_end + timedelta(seconds=timing.lease_margin_s)
+    beat, since = facts.heartbeat, job.current.placed_at + timedelta(seconds=timing.start_s_max)
+    if beat is not None:
+        since = max(beat.lease_until, job.current.silent_since or now)
+    return now > since + timedelta(seconds=timing.lease_margin_s)
 
 
 def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRecord:
@@ -318,15 +320,40 @@ def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRe
     if facts.exit is not None:
         timeline, metrics = facts.exit.timeline, facts.exit.metrics
     elif facts.heartbeat is not None:
-        timeline = facts.heartbeat.timeline
+        timeline = _no_less(timeline, facts.heartbeat.timeline)
     # Only commits of this attempt count, and never an older one than is known: a heartbeat may lag behind the markers.
     head = checkpoints.newest([c for c in (attempt.head, facts.commit) if c is not None], attempt.number)
     if facts.exit is None and facts.heartbeat is not None:
         # Values change at every beat, and a write for each would be many: when something else is written, or after a while.
         is_time = now - job.updated_at >= timedelta(seconds=timing.measure_s)
         metrics = facts.heartbeat.metrics if is_time or (timeline, head) != (attempt.timeline, attempt.head) else metrics
-    attempts = (*job.attempts[:-1], replace(attempt, timeline=timeline, head=head, metrics=metrics))
-    return replace(job, attempts=attempts, head=head or job.head)
+    since, looks = _silent(job, facts, now, timing)
+    noted = replace(attempt, timeline=timeline, head=head, metrics=metrics, silent_since=since, silent_looks=looks)
+    return replace(job, attempts=(*job.attempts[:-1], noted), head=head or job.head)
+
+
+def _no_less(known: Timeline, told: Timeline) -> Timeline:
+    """What is known stays known: the heartbeat may be an old one, which arrived late and over a newer one."""
+    if told == known:
+        return known
+    return Timeline(**{name: getattr(told, name) or getattr(known, name) for name in Timeline.__struct_fields__})
+
+
+def _silent(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> tuple[datetime | None, int]:
+    """Since when its lease has been over, and at how many looks.
+
+    One look proves nothing, for the same reason: the lease must be over at every look, for a while. Each such look is written down,
+    so that we know later that nobody looked away meanwhile.
+    """
+    attempt = job.current
+    if not facts.store_answers:
+        return attempt.silent_since, attempt.silent_looks
+    if facts.heartbeat is None or now <= facts.heartbeat.lease_until:
+        return None, 0
+    looked_away = now - job.updated_at > timedelta(seconds=timing.lease_margin_s + timing.look_s)
+    if attempt.silent_since is None or looked_away:
+        return now, 1
+    return attempt.silent_since, attempt.silent_looks + 1
 
 
 def _without_store(facts: Facts) -> Facts:
@@ -357,7 +384,14 @@ def _release(job: JobRecord) -> tuple[Instruction, ...]:
 
 
 def _look_again(job: JobRecord, now: datetime, timing: Timing) -> Decision:
-    return Decision(job=job, wake_at=now + timedelta(seconds=timing.look_s) if job.phase is Phase.RUNNING else _soon(now, timing))
+    if job.phase is not Phase.RUNNING:
+        return Decision(job=job, wake_at=_soon(now, timing))
+    return Decision(job=job, wake_at=now + timedelta(seconds=_look_s(job, timing)))
+
+
+def _look_s(job: JobRecord, timing: Timing) -> float:
+    """Whoever is silent is looked at often: were it only one old heartbeat, the next one is seen before the margin is over."""
+    return timing.look_s if job.current.silent_since is None else min(timing.look_s, timing.lease_margin_s / 10)
 
 
 def _soon(now: datetime, timing: Timing) -> datetime:

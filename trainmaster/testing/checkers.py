@@ -7,19 +7,18 @@ values. To add one, write a function World → list of sentences and name it in 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from msgspec import Struct
 
-from trainmaster.core.job import Attempt, Budget, EndingKind, JobRecord, Outcome, Phase
-from trainmaster.core.ledger import totals
+from trainmaster.core.job import Budget, EndingKind, Outcome, Phase
+from trainmaster.testing.lives import by_job, closings, concluded, machines, trainings
+from trainmaster.testing.time_checkers import ledger_adds_up, run_limits_hold, stops_have_their_grace
 from trainmaster.testing.witness import (
     Beat,
     Claimed,
-    Closed,
     Flushed,
-    MachineEnded,
     MachineMade,
     Marked,
     Recorded,
@@ -27,7 +26,6 @@ from trainmaster.testing.witness import (
     Submitted,
     TrainingBegan,
     TrainingEnded,
-    Trouble,
     Unmarked,
     World,
 )
@@ -45,22 +43,11 @@ def check_world(world: World) -> list[Finding]:
     return [Finding(name, sentence) for name, checker in CHECKERS.items() for sentence in checker(world)]
 
 
-class Life(Struct, frozen=True, kw_only=True):
-    """One machine, or one script on one, from its beginning to its end."""
-
-    name: str
-    job_id: str
-    attempt: int
-    begin_s: float
-    end_s: float
-    why: str = ""
-
-
 def one_claimed_runner(world: World) -> list[str]:
     """At any moment at most one runner trains whose attempt was not closed; and one attempt has one runner, ever."""
-    closed = _closings(world)
+    closed = closings(world)
     wrong: list[str] = []
-    for job_id, lives in _by_job(_trainings(world)).items():
+    for job_id, lives in by_job(trainings(world)).items():
         for one, other in ((a, b) for i, a in enumerate(lives) for b in lives[i + 1 :]):
             if one.attempt == other.attempt:
                 wrong.append(f"{job_id}: {one.name} and {other.name} both trained as attempt {one.attempt}")
@@ -96,14 +83,14 @@ def checkpoints_never_torn(world: World) -> list[str]:
 def checkpoints_never_lost(world: World) -> list[str]:
     """What an attempt resumes from stays until its script has begun, and the head of a record is there at the end."""
     began = {(e.job_id, e.attempt): e.at_s for e in world.events if isinstance(e, TrainingBegan)}
-    let_go = _let_go(world)
+    over = concluded(world)
     wrong: list[str] = []
     for event in world.events:
         if not isinstance(event, Unmarked) or event.job_id not in world.records:
             continue
         for attempt in world.records[event.job_id].attempts:
             key = (event.job_id, attempt.number)
-            is_needed_until_s = began.get(key, let_go.get(key, world.ended_at_s))
+            is_needed_until_s = began.get(key, over.get(key, world.ended_at_s))
             if attempt.resumes is not None and attempt.resumes.id == event.checkpoint and event.at_s < is_needed_until_s:
                 wrong.append(f"{key[0]}: {event.checkpoint} was removed at {event.at_s:.0f} s; attempt {key[1]} resumes from it")
     for job in world.records.values() if world.promise.is_driven_to_the_end else ():
@@ -131,14 +118,14 @@ def resumes_from_the_head(world: World) -> list[str]:
 
 def no_machine_forgotten(world: World) -> list[str]:
     """No machine outlives its own limit, nor, when all is well again, the settling time after its job let go of it."""
-    promise, let_go = world.promise, _let_go(world)
+    promise, over = world.promise, concluded(world)
     wrong: list[str] = []
-    for life in _machines(world):
+    for life in machines(world):
         if life.end_s - life.begin_s > promise.machine_s_max + 1:
             wrong.append(f"{life.name} lived {life.end_s - life.begin_s:.0f} s; its limit is {promise.machine_s_max:.0f} s")
         if promise.calm_at_s is None or not promise.is_driven_to_the_end:
             continue
-        free_s = max(promise.calm_at_s, life.begin_s, let_go.get((life.job_id, life.attempt), life.end_s))
+        free_s = max(promise.calm_at_s, life.begin_s, over.get((life.job_id, life.attempt), life.end_s))
         if life.end_s - free_s > promise.settle_s_max:
             wrong.append(f"{life.name} was held by nobody for {life.end_s - free_s:.0f} s")
     return wrong
@@ -161,7 +148,7 @@ def committed_before_performed(world: World) -> list[str]:
 def durable_work_is_accepted(world: World) -> list[str]:
     """What its claimed runner had marked for all to see before an attempt was over is its head, or older than its head."""
     claims = {(e.job_id, e.attempt): e.runner for e in world.events if isinstance(e, Claimed)}
-    over, closed = _let_go(world), _closings(world)
+    over, closed = concluded(world), closings(world)
     newest: dict[tuple[str, int], str] = {}
     for event in world.events:
         if isinstance(event, Marked):
@@ -176,34 +163,6 @@ def durable_work_is_accepted(world: World) -> list[str]:
             wrong.append(
                 f"{job_id}: {checkpoint} was marked in time, but attempt {number} ended with {head.id if head else 'nothing'}"
             )
-    return wrong
-
-
-def run_limits_hold(world: World) -> list[str]:
-    """All attempts together train no longer than limits.run, as far as anybody was told, and nobody is stopped for it sooner.
-
-    Where clocks agree. What a runner that was cut off for good trained, nobody can count; a pause is no training.
-    """
-    if not world.promise.clocks_agree or not world.promise.is_driven_to_the_end:
-        return []
-    told = {(e.job_id, e.attempt) for e in world.events if isinstance(e, Reported)}
-    is_paused = any(isinstance(e, Trouble) and e.kind == "pause" for e in world.events)
-    trained: dict[str, float] = defaultdict(float)
-    known: dict[str, float] = defaultdict(float)
-    for life in _trainings(world):
-        trained[life.job_id] += life.end_s - life.begin_s
-        if (life.job_id, life.attempt) in told and not is_paused:
-            known[life.job_id] += life.end_s - life.begin_s
-    wrong: list[str] = []
-    for job in world.records.values():
-        limit_s = job.spec.limits.run
-        if limit_s is None:
-            continue
-        slack_s = job.attempt * (job.spec.limits.grace + 60)
-        if known[job.id] > limit_s + slack_s:
-            wrong.append(f"{job.id}: trained {known[job.id]:.0f} s; limits.run allows {limit_s:.0f} s")
-        if job.reason is not None and job.reason.code == "run_limit" and trained[job.id] < limit_s - slack_s:
-            wrong.append(f"{job.id}: stopped for limits.run, {limit_s:.0f} s, after {trained[job.id]:.0f} s")
     return wrong
 
 
@@ -291,7 +250,7 @@ def silence_restarts_nothing(world: World) -> list[str]:
     if not world.promise.only_silence:
         return []
     ended = {(e.job_id, e.attempt) for e in world.events if isinstance(e, TrainingEnded)}
-    too_old = {life.name for life in _machines(world) if life.why == "its time is up"}
+    too_old = {life.name for life in machines(world) if life.why == "its time is up"}
     return [
         f"{job.id}: attempt {attempt.number} was interrupted ({attempt.ending.reason.code}) though its machine was well"
         for job in world.records.values()
@@ -304,25 +263,42 @@ def silence_restarts_nothing(world: World) -> list[str]:
 
 
 def the_living_are_left_alone(world: World) -> list[str]:
-    """Nobody gives up an attempt whose machine is there while a lease that could be seen holds, whatever the fleet says of it."""
+    """Nobody gives up an attempt whose machine is there while a lease that could be seen holds, whatever the fleet says of it.
+
+    An old heartbeat may arrive late and lie over a newer one: only if none was seen to hold for as long as silence is waited for,
+    nobody is to blame.
+    """
     if not world.promise.clocks_agree:
         return []
-    leases: dict[tuple[str, int], list[Beat]] = defaultdict(list)
-    lives = {(life.job_id, life.attempt): life for life in _machines(world)}
+    beats: dict[tuple[str, int], list[Beat]] = defaultdict(list)
+    lives = {(life.job_id, life.attempt): life for life in machines(world)}
     given_up: set[tuple[str, int]] = set()
+    sight_s = world.promise.sight_s
     wrong: list[str] = []
     for event in world.events:
         if isinstance(event, Beat):
-            leases[event.job_id, event.attempt].append(event)
+            beats[event.job_id, event.attempt].append(event)
         if not isinstance(event, Recorded) or event.job.ending is None or event.job.ending.reason.code != "machine_lost":
             continue
         key, now_s = (event.job.id, event.job.attempt), event.at_s
         is_there = key in lives and lives[key].begin_s < now_s < lives[key].end_s
-        until_s = max((beat.until_s for beat in leases[key] if beat.at_s < now_s - world.promise.sight_s), default=0.0)
-        if key not in given_up and is_there and until_s > now_s:
+        until_s = max((beat.until_s for beat in beats[key] if beat.at_s < now_s - sight_s), default=0.0)
+        if key not in given_up and is_there and until_s > now_s and _silent_s(beats[key], now_s, sight_s) < world.promise.silence_s:
             wrong.append(f"{key[0]}: attempt {key[1]} was given up at {now_s:.0f} s; its lease held until {until_s:.0f} s")
         given_up.add(key)
     return wrong
+
+
+def _silent_s(beats: list[Beat], now_s: float, sight_s: float) -> float:
+    """For how long, at most, the heartbeat in the store had been one whose lease was over, until a moment ago."""
+    longest_s, since_s = 0.0, None
+    for beat, next_s in zip(beats, [*(beat.at_s for beat in beats[1:]), now_s], strict=True):
+        if beat.until_s > beat.at_s:
+            since_s = None
+        if beat.until_s < next_s:
+            since_s = max(beat.at_s, beat.until_s) if since_s is None else since_s
+            longest_s = max(longest_s, next_s - since_s) if next_s > now_s - sight_s else longest_s
+    return longest_s
 
 
 def logs_stay_readable(world: World) -> list[str]:
@@ -333,36 +309,9 @@ def logs_stay_readable(world: World) -> list[str]:
     ]
 
 
-def ledger_adds_up(world: World) -> list[str]:
-    """The lines add up to the job's age; where clocks agree, no machine lived outside the time its attempt is charged for."""
-    wrong: list[str] = []
-    lives: dict[tuple[str, int], list[Life]] = defaultdict(list)
-    for life in _machines(world):
-        lives[life.job_id, life.attempt].append(life)
-    for job in world.records.values():
-        if job.finished_at is None:
-            continue
-        age_s, booked_s = (job.finished_at - job.submitted_at).total_seconds(), sum(totals(job, job.finished_at).values())
-        if abs(age_s - booked_s) > 0.01:
-            wrong.append(f"{job.id}: {booked_s:.1f} s are booked, it is {age_s:.1f} s old")
-        if world.promise.is_kind:
-            wrong.extend(_misbooked(job, attempt, lives[job.id, attempt.number], world.promise.lag_s) for attempt in job.attempts)
-    return [sentence for sentence in wrong if sentence]
-
-
-def _misbooked(job: JobRecord, attempt: Attempt, lives: list[Life], lag_s: float) -> str:
-    if attempt.ended_at is None or not lives:
-        return ""
-    booked_s = (attempt.ended_at - attempt.placed_at).total_seconds()
-    lived_s = sum(life.end_s - life.begin_s for life in lives)
-    if abs(booked_s - lived_s) <= lag_s:
-        return ""
-    return f"{job.id}: attempt {attempt.number} is booked with {booked_s:.0f} s, its machine lived {lived_s:.0f} s"
-
-
 def everything_ends(world: World) -> list[str]:
     """Once the faults stop, every job ends and every machine goes."""
-    left = [f"{life.name} is still there" for life in _machines(world) if life.why == "still there"]
+    left = [f"{life.name} is still there" for life in machines(world) if life.why == "still there"]
     if not world.promise.is_driven_to_the_end:
         return left
     jobs = [f"{job.id} is {job.phase.value} at the end" for job in world.records.values() if job.phase is not Phase.FINISHED]
@@ -401,6 +350,7 @@ CHECKERS: Mapping[str, Callable[[World], list[str]]] = {
         no_machine_forgotten,
         durable_work_is_accepted,
         run_limits_hold,
+        stops_have_their_grace,
         committed_before_performed,
         finished_never_changes,
         budgets_hold,
@@ -417,60 +367,8 @@ CHECKERS: Mapping[str, Callable[[World], list[str]]] = {
 }
 
 
-def _machines(world: World) -> list[Life]:
-    ends = {e.serial: e for e in world.events if isinstance(e, MachineEnded)}
-    lives: list[Life] = []
-    for made in world.events:
-        if isinstance(made, MachineMade):
-            end = ends.get(made.serial)
-            job_id, _, attempt = made.name.rpartition("-a")
-            end_s, why = (end.at_s, end.why) if end is not None else (world.ended_at_s, "still there")
-            life = Life(name=made.name, job_id=job_id, attempt=int(attempt), begin_s=made.at_s, end_s=end_s, why=why)
-            lives.append(life)
-    return lives
-
-
-def _trainings(world: World) -> Iterator[Life]:
-    """Scripts: from their start to their exit, or to the end of their machine."""
-    exits = {(e.job_id, e.attempt, e.runner): e.at_s for e in world.events if isinstance(e, TrainingEnded)}
-    machine_ends = {f"machine:{e.name}:{e.serial}": e.at_s for e in world.events if isinstance(e, MachineEnded)}
-    for event in world.events:
-        if isinstance(event, TrainingBegan):
-            end_s = min(
-                exits.get((event.job_id, event.attempt, event.runner), world.ended_at_s),
-                machine_ends.get(event.runner, world.ended_at_s),
-            )
-            yield Life(name=event.runner, job_id=event.job_id, attempt=event.attempt, begin_s=event.at_s, end_s=end_s)
-
-
-def _by_job(lives: Iterator[Life]) -> dict[str, list[Life]]:
-    found: dict[str, list[Life]] = defaultdict(list)
-    for life in lives:
-        found[life.job_id].append(life)
-    return found
-
-
 def _is_believed(world: World, report: Reported) -> bool:
     """Whether an attempt that reported success in time ended so."""
     attempt = world.records[report.job_id].attempts[report.attempt - 1]
-    is_late = report.at_s > _let_go(world).get((report.job_id, report.attempt), world.ended_at_s) - world.promise.sight_s
+    is_late = report.at_s > concluded(world).get((report.job_id, report.attempt), world.ended_at_s) - world.promise.sight_s
     return is_late or attempt.ending is None or attempt.ending.kind is EndingKind.SUCCEEDED
-
-
-def _closings(world: World) -> dict[tuple[str, int], float]:
-    first: dict[tuple[str, int], float] = {}
-    for event in world.events:
-        if isinstance(event, Closed):
-            first.setdefault((event.job_id, event.attempt), event.at_s)
-    return first
-
-
-def _let_go(world: World) -> dict[tuple[str, int], float]:
-    """When the record said that an attempt is over."""
-    first: dict[tuple[str, int], float] = {}
-    for event in world.events:
-        if isinstance(event, Recorded):
-            for attempt in event.job.attempts:
-                if attempt.ended_at is not None:
-                    first.setdefault((event.job.id, attempt.number), event.at_s)
-    return first

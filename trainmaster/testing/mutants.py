@@ -32,7 +32,7 @@ class Mutant(Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...] = ()
 
 
-_DECIDE, _RUNNER = "trainmaster.core.decide", "trainmaster.testing.sim_runner"
+_DECIDE, _SUPERVISE, _RUNNER = "trainmaster.core.decide", "trainmaster.core.supervise", "trainmaster.testing.sim_runner"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="random-names",
@@ -65,6 +65,14 @@ MUTANTS: tuple[Mutant, ...] = (
         new='seen=Seen.GONE, evidence="the fleet finds no such machine"',
         checker="the_living_are_left_alone",
         seeds=(30,),
+    ),
+    Mutant(
+        name="one-old-heartbeat-is-silence",
+        module=_DECIDE,
+        old="since = max(beat.lease_until, job.current.silent_since or now)",
+        new="since = beat.lease_until",
+        checker="the_living_are_left_alone",
+        seeds=(1352, 1212, 954),
     ),
     Mutant(
         name="silence-is-gone",
@@ -153,6 +161,38 @@ MUTANTS: tuple[Mutant, ...] = (
         seeds=(1102,),
     ),
     Mutant(
+        name="a-new-limit-for-each-attempt",
+        module=_DECIDE,
+        old="left_s = None if limit_s is None else max(0.0, limit_s - ledger.running_s(job, now))",
+        new="left_s = limit_s",
+        checker="run_limits_hold",
+        seeds=(29,),
+    ),
+    Mutant(
+        name="no-grace",
+        module=_SUPERVISE,
+        old="    kill_at = now + timedelta(seconds=event.grace_s)\n",
+        new="    kill_at = now\n",
+        checker="stops_have_their_grace",
+        seeds=(4,),
+    ),
+    Mutant(
+        name="each-order-begins-the-grace-anew",
+        module=_SUPERVISE,
+        old="kill_at=min(kill_at, run.kill_at or kill_at)",
+        new="kill_at=max(kill_at, run.kill_at or kill_at)",
+        checker="stops_have_their_grace",
+        seeds=(24,),
+    ),
+    Mutant(
+        name="an-order-without-its-grace",
+        module=_DECIDE,
+        old="        grace_s=grace_s,\n",
+        new="        grace_s=0.0,\n",
+        checker="stops_have_their_grace",
+        seeds=(6,),
+    ),
+    Mutant(
         name="last-words-are-not-heard",
         module=_DECIDE,
         old="    if facts.exit is not None and facts.exit.stop_seen is not StopSeen.CLOSED:\n",
@@ -223,6 +263,13 @@ MUTANTS: tuple[Mutant, ...] = (
         module="trainmaster.core.ledger",
         old='    cut.to("uploading", line.uploaded_at or last_sign)\n    cut.to("idle", None)\n',
         new="    cut.cursor = cut.end\n",
+        checker="ledger_adds_up",
+    ),
+    Mutant(
+        name="unheard-time-is-training",
+        module="trainmaster.core.ledger",
+        old="last_sign = line.uploaded_at or line.last_seen_at if over else None",
+        new="last_sign = line.uploaded_at if over else None",
         checker="ledger_adds_up",
     ),
     Mutant(

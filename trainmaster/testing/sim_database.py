@@ -202,7 +202,22 @@ class DatabaseDoor:
         under: WorkLease | None = None,
     ) -> JobRecord:
         """Compare and set; may have happened if it raised DatabaseUnavailable."""
-        return await self._ask(partial(self._tables.commit, job, expect_revision, lines, wake_at, under))
+
+        def compare_and_set() -> JobRecord:
+            try:
+                self._refuse_by_chance(job)
+                return self._tables.commit(job, expect_revision, lines, wake_at, under)
+            except RevisionConflict:
+                self._net.counts["database conflict"] += 1
+                raise
+
+        return await self._ask(compare_and_set)
+
+    def _refuse_by_chance(self, job: JobRecord) -> None:
+        """Two that write at once may both be told to begin anew, whatever they write."""
+        chance = self._net.luck["database"].conflict
+        if chance and self._net.rng.random() < chance:
+            raise RevisionConflict(f"job {job.id} could not be written beside another writer")
 
     async def wake(self, job_id: JobId, at: datetime) -> None:
         """Look sooner. Repeatable."""
@@ -270,6 +285,18 @@ class DirectDatabase(DatabaseDoor):
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._lock = threading.Lock()
+
+    async def commit(
+        self,
+        job: JobRecord,
+        *,
+        expect_revision: int,
+        lines: Sequence[StoryLine] = (),
+        wake_at: datetime | None = None,
+        under: WorkLease | None = None,
+    ) -> JobRecord:
+        """Compare and set."""
+        return await self._ask(partial(self._tables.commit, job, expect_revision, lines, wake_at, under))
 
     async def _ask(self, effect: Callable[[], T]) -> T:
         with self._lock:

@@ -11,7 +11,6 @@ from msgspec import Struct
 from trainmaster.adapters.providers.simulated.translate import FleetError, FleetTrouble, MachineState, MachineView
 from trainmaster.core.facts import StopSeen
 from trainmaster.core.schedule import Capacity
-from trainmaster.core.supervise import StopWanted
 from trainmaster.ports.provider import LaunchRequest
 from trainmaster.testing.sim_net import Net, Party
 from trainmaster.testing.sim_runner import RunnerOrder, SimRunner
@@ -48,6 +47,9 @@ class FleetPlan(Struct, kw_only=True):
     is_blind: bool = False
     #: largest difference between a machine's clock and the true time
     skew_s: float = 0.0
+    #: a machine's clock is set while its runner runs, by up to this much, forwards or back
+    jumps_an_hour: float = 0.0
+    jump_s: float = 3600.0
 
 
 class Machine:
@@ -83,9 +85,11 @@ class VirtualFleet:
             return
         now = self.loop.seconds
         if any(begin <= now < end for begin, end in self.plan.stockouts):
-            self.net.counts["stockout"] += 1
-            raise FleetError(self.rng.choice((FleetTrouble.STOCKOUT, FleetTrouble.QUOTA)))
+            trouble = self.rng.choice((FleetTrouble.STOCKOUT, FleetTrouble.QUOTA))
+            self.net.counts["stockout" if trouble is FleetTrouble.STOCKOUT else "quota refusal"] += 1
+            raise FleetError(trouble)
         if sum(machine.request.nodes for machine in self.held) + request.nodes > self.plan.machines:
+            self.net.counts["fleet is full"] += 1
             raise FleetError(FleetTrouble.STOCKOUT)
         self._serial += 1
         who = Party(f"machine:{request.name}:{self._serial}", self.loop, skew_s=self.rng.uniform(-1, 1) * self.plan.skew_s)
@@ -109,6 +113,8 @@ class VirtualFleet:
             self.loop.call_later(after_s, self._preempt, machine)
         if plan.paused_an_hour:
             self.loop.call_later(boot_s + rng.expovariate(plan.paused_an_hour / 3600), self._pause, machine)
+        if plan.jumps_an_hour:
+            self.loop.call_later(boot_s + rng.expovariate(plan.jumps_an_hour / 3600), self._jump, machine)
 
     def _boot(self, machine: Machine) -> None:
         if machine.state is not MachineState.BOOTING:
@@ -130,7 +136,7 @@ class VirtualFleet:
         machine.is_preempted = True
         self.net.trouble("preemption", f"{machine.request.name}{'' if announced else ', without notice'}")
         if announced and machine.runner is not None:
-            machine.runner.events.put_nowait(StopWanted(why=StopSeen.TERMINATED, grace_s=self.plan.notice_s * 0.8))
+            machine.runner.tell_to_stop(StopSeen.TERMINATED, self.plan.notice_s * 0.8)
             self.loop.call_later(self.plan.notice_s, self.end, machine, "preempted")
         else:
             self.end(machine, "preempted")
@@ -148,6 +154,14 @@ class VirtualFleet:
             case "in a create":
                 machine.who.pause_in_create_s = for_s
         self.loop.call_later(self.rng.expovariate(self.plan.paused_an_hour / 3600), self._pause, machine)
+
+    def _jump(self, machine: Machine) -> None:
+        if machine.state is MachineState.ENDED or self.plan.jumps_an_hour == 0:
+            return
+        by_s = self.rng.uniform(-1, 1) * self.plan.jump_s
+        self.net.trouble("machine's clock jump", f"{machine.request.name} by {by_s:.0f} s")
+        machine.who.skew_s += by_s
+        self.loop.call_later(self.rng.expovariate(self.plan.jumps_an_hour / 3600), self._jump, machine)
 
     def end(self, machine: Machine, why: str) -> None:
         """It is gone, with everything on it."""
@@ -201,7 +215,7 @@ class VirtualFleet:
         """From now on nothing happens to machines."""
         plan = self.plan
         plan.preempted_an_hour = plan.paused_an_hour = plan.stale_s = plan.dud = plan.slow_boot = plan.stillborn = 0.0
-        plan.stockouts = ()
+        plan.stockouts, plan.jumps_an_hour = (), 0.0
         for machine in self.held:
             machine.who.wake()
 

@@ -47,10 +47,13 @@ class Luck(Struct, kw_only=True):
     #: it arrives long after the caller gave up, up to this many seconds
     ghost: float = 0.0
     ghost_s: float = 3600.0
-    #: it arrives twice
+    #: it arrives again, up to this many seconds after it arrived
     twice: float = 0.0
+    twice_s: float = 120.0
     #: the caller is killed, before or after the effect
     caller_dies: float = 0.0
+    #: a compare-and-set is refused though nobody else wrote
+    conflict: float = 0.0
     #: nobody answers in these windows: begin, end
     outages: tuple[tuple[float, float], ...] = ()
     #: how long a caller waits
@@ -60,7 +63,7 @@ class Luck(Struct, kw_only=True):
     def is_calm(self) -> bool:
         """Whether nothing but the wire's delay can happen."""
         odds = (self.late, self.lost, self.reply_lost, self.error, self.error_after, self.ghost, self.twice, self.caller_dies)
-        return not any(odds) and not self.outages
+        return not any(odds) and not self.conflict and not self.outages
 
 
 class Party:
@@ -167,8 +170,13 @@ class Net:
         self._cuts = [cut for cut in self._cuts if cut[2] > now]
         return any((_fits(a, one) and _fits(b, other)) or (_fits(a, other) and _fits(b, one)) for a, b, _ in self._cuts)
 
-    async def call(self, who: Party, to: str, effect: Callable[[], T], no_answer: Callable[[str], Exception]) -> T:
-        """Ask a service; `no_answer` makes the error a caller gets when nobody can say whether it happened."""
+    async def call(
+        self, who: Party, to: str, effect: Callable[[], T], no_answer: Callable[[str], Exception], *, reads: bool = False
+    ) -> T:
+        """Ask a service; `no_answer` makes the error a caller gets when nobody can say whether it happened.
+
+        What only `reads` may be late or lost; that it arrives again, or after its caller gave up, would change nothing.
+        """
         if who.pause_in_call_s:
             who.pause_for(who.pause_in_call_s)
             who.pause_in_call_s = 0.0
@@ -178,7 +186,7 @@ class Net:
         if luck.is_calm and not self._cuts:
             self.loop.call_later(self.rng.random() * luck.wire_s, _settle, reply, effect)
         else:
-            self._send(_Request(who, to, effect, no_answer, reply), luck)
+            self._send(_Request(who, to, effect, no_answer, reply, reads=reads), luck)
         try:
             return await reply
         finally:
@@ -214,13 +222,13 @@ class Net:
         if rng.random() < luck.lost:
             self.counts["request lost"] += 1
             return
-        if rng.random() < luck.ghost:
-            self.counts["ghost"] += 1
+        if not request.reads and rng.random() < luck.ghost:
+            self.counts[f"ghost: {request.to}"] += 1
             self._alone(luck.patience_s + rng.random() * luck.ghost_s, request.effect)
             return
-        if rng.random() < luck.twice:
-            self.counts["twice"] += 1
-            self._alone(there_s + rng.random() * luck.late_s, request.effect)
+        if not request.reads and rng.random() < luck.twice:
+            self.counts[f"twice: {request.to}"] += 1
+            self._alone(there_s + rng.random() * luck.twice_s, request.effect)
         if rng.random() < luck.reply_lost:
             self.counts["reply lost"] += 1
             self._alone(there_s, request.effect)
@@ -265,9 +273,16 @@ class _Request(Generic[T]):
     """One question under way."""
 
     def __init__(
-        self, who: Party, to: str, effect: Callable[[], T], no_answer: Callable[[str], Exception], reply: asyncio.Future[T]
+        self,
+        who: Party,
+        to: str,
+        effect: Callable[[], T],
+        no_answer: Callable[[str], Exception],
+        reply: asyncio.Future[T],
+        *,
+        reads: bool,
     ) -> None:
-        self.who, self.to, self.effect, self.no_answer, self.reply = who, to, effect, no_answer, reply
+        self.who, self.to, self.effect, self.no_answer, self.reply, self.reads = who, to, effect, no_answer, reply, reads
 
 
 def _settle(reply: asyncio.Future[T], effect: Callable[[], T]) -> None:

@@ -72,7 +72,7 @@ class WorldPlan(Struct, kw_only=True):
     def is_kind(self) -> bool:
         """Whether nothing can go wrong."""
         lies = self.fleet.stale_s or self.fleet.stockouts
-        clocks = self.control_skew_s or self.fleet.skew_s or self.jump_s
+        clocks = self.control_skew_s or self.fleet.skew_s or self.jump_s or self.fleet.jumps_an_hour
         people = self.crashes_an_hour or self.stalls_an_hour or self.dead_from_s is not None
         return not (self.has_machine_trouble or lies or clocks or people or self.cuts) and all(
             luck.is_calm for luck in self.luck.values()
@@ -128,6 +128,7 @@ def _draw_silence(rng: random.Random, world: WorldPlan) -> None:
     for luck in world.luck.values():
         luck.late, luck.late_s = _harsh(rng, (0.01, 0.2)), rng.choice((5.0, 120.0))
         luck.lost, luck.reply_lost, luck.error = _harsh(rng, (0.01, 0.2)), _harsh(rng, (0.01, 0.1)), _harsh(rng, (0.01, 0.3))
+    _draw_late_writes(rng, world.luck["store"])
     pairs = (
         ("machine:*", "store"),
         ("machine:*", "store"),
@@ -144,14 +145,21 @@ def _draw_silence(rng: random.Random, world: WorldPlan) -> None:
 def _draw_theme(rng: random.Random, world: WorldPlan) -> None:
     """Faults that are dangerous together and would seldom meet by chance."""
     store, fleet = world.luck["store"], world.luck["fleet"]
-    match rng.choice(("late writes", "late machines", "late sleepers", "flapping")):
+    match rng.choice(("late writes", "old writes", "late machines", "late sleepers", "flapping")):
         case "late writes":
             # A marker under way when its machine is taken arrives after the attempt was given up.
             store.late, store.late_s = 0.15, 300.0
             world.fleet.preempted_an_hour, world.fleet.notice = 12.0, 0.0
+        case "old writes":
+            # What was written long ago is written over what is true now, where a lease is all that tells who lives.
+            store.ghost, store.ghost_s, store.twice, store.twice_s = 0.2, 900.0 - store.patience_s, 0.3, 900.0
+            world.fleet.stale_s = 600.0
+            world.fleet.paused_an_hour, world.fleet.pause_s = 2.0, 900.0
+            if rng.random() < 0.5:
+                _draw_blind(world)
         case "late machines":
             # A machine that was asked for long ago arrives when nobody wants it any more.
-            fleet.ghost, fleet.twice, fleet.late_s = 0.3, 0.3, 900.0
+            fleet.ghost, fleet.twice, fleet.twice_s = 0.3, 0.3, 900.0
             world.fleet.dud, world.fleet.stillborn = 0.3, 0.3
         case "late sleepers":
             # A runner paused in the middle of a commit is given up, and wakes.
@@ -230,6 +238,8 @@ def _draw_fleet(rng: random.Random, world: WorldPlan) -> None:
     fleet.stale_s = _harsh(rng, (10.0, 60.0, 600.0))
     fleet.remembered_s = rng.choice((60.0, HOUR))
     fleet.skew_s = _harsh(rng, (5.0, 120.0))
+    fleet.jumps_an_hour = _harsh(rng, (0.5, 4.0))
+    fleet.jump_s = rng.choice((60.0, HOUR, 24 * HOUR))
     if rng.random() < 0.3:
         fleet.stockouts = _windows(rng, world.calm_s, 1800.0)
 
@@ -249,6 +259,15 @@ def _draw_luck(rng: random.Random, world: WorldPlan) -> None:
     # What a fleet was asked for may come long after, or twice.
     world.luck["fleet"].ghost = _harsh(rng, (0.05, 0.4))
     world.luck["fleet"].twice = _harsh(rng, (0.05, 0.4))
+    _draw_late_writes(rng, world.luck["store"])
+    world.luck["database"].conflict = _harsh(rng, (0.02, 0.2))
+
+
+def _draw_late_writes(rng: random.Random, store: Luck) -> None:
+    """What was written to a store may be written again, or long after its writer gave up; a request signed more than a quarter of
+    an hour ago is refused."""
+    store.ghost, store.ghost_s = _harsh(rng, (0.02, 0.2)), 900.0 - store.patience_s
+    store.twice, store.twice_s = _harsh(rng, (0.02, 0.2)), rng.choice((5.0, 120.0, 900.0))
 
 
 def _draw_cuts(rng: random.Random, world: WorldPlan) -> None:

@@ -29,7 +29,7 @@ from trainmaster.spec import layout
 from trainmaster.testing.sim_net import Net, Party
 from trainmaster.testing.sim_script import Folder, Script, Training
 from trainmaster.testing.sim_store import StoreDoor
-from trainmaster.testing.witness import Flushed, TrainingBegan, TrainingEnded
+from trainmaster.testing.witness import Flushed, Signalled, Told, TrainingBegan, TrainingEnded
 
 _T = TypeVar("_T")
 _SETTLE_S = 1.0
@@ -50,13 +50,14 @@ class SimRunner:
     def __init__(self, order: RunnerOrder, who: Party, net: Net, store: StoreDoor, quit_: Callable[[], object]) -> None:
         self.order, self.request, self.who, self.net, self.store, self._quit = order, order.request, who, net, store, quit_
         self.events: asyncio.Queue[RunEvent] = asyncio.Queue()
-        lease_until = who.now() + timedelta(seconds=self.request.attempt_lease_s)
+        self._began_s, self._began_at = net.loop.seconds, who.now()
+        lease_until = self.now() + timedelta(seconds=self.request.attempt_lease_s)
         self.run = Run(
             lease_until=lease_until,
             run_s_left=self.request.run_s_left,
             grace_s=self.request.grace_s,
             ends_with_lease=self.request.ends_with_lease,
-            claim_until=who.now() + timedelta(seconds=self.request.start_s_max),
+            claim_until=self.now() + timedelta(seconds=self.request.start_s_max),
         )
         self.timeline = Timeline()
         self.folder = Folder()
@@ -81,23 +82,27 @@ class SimRunner:
         self._flushing = asyncio.Lock()
         self._pending_chunk = b""
 
+    def now(self) -> datetime:
+        """As runner/main.py: the machine's clock is read once, and then time only passes."""
+        return self._began_at + timedelta(seconds=self.net.loop.seconds - self._began_s)
+
     async def work(self) -> None:
         """From the claim to the end."""
         self._aside(self._claim())
         while self.run.state is not core.RunState.DONE:
-            timeout = max(0.0, (self._next_moment() - self.who.now()).total_seconds())
+            timeout = max(0.0, (self._next_moment() - self.now()).total_seconds())
             try:
                 event: RunEvent = await asyncio.wait_for(self.events.get(), timeout + 0.001)
             except TimeoutError:
                 event = core.Tick()
             await self.who.alive()
             for step in (event, core.Tick()):
-                self.run, instructions = core.supervise(self.run, step, self.who.now())
+                self.run, instructions = core.supervise(self.run, step, self.now())
                 for instruction in instructions:
                     await self._carry_out(instruction)
 
     def _next_moment(self) -> datetime:
-        run, now = self.run, self.who.now()
+        run, now = self.run, self.now()
         moments = [m for m in (run.lease_until, run.run_until, run.kill_at, run.claim_until) if m is not None and m > now]
         return min(moments, default=now + timedelta(seconds=60))
 
@@ -110,8 +115,7 @@ class SimRunner:
             case core.StartProcess():
                 self._start_training()
             case core.SignalTree():
-                if self.training is not None:
-                    self.training.signal(instruction.signal)
+                self._signal_training(instruction.signal)
             case core.SuspendCommits():
                 self._suspended = True
                 self._is_closed = self.run.stop_seen is StopSeen.CLOSED
@@ -140,7 +144,7 @@ class SimRunner:
 
     async def _claim(self) -> None:
         key = layout.claim(self.request.job_id, self.request.attempt)
-        mine = msgspec.json.encode(ClaimFile(runner=self.who.name, at=self.who.now()))
+        mine = msgspec.json.encode(ClaimFile(runner=self.who.name, at=self.now()))
         while True:
             try:
                 is_ours = await self.store.put_if_absent(key, mine) or await self.store.get(key) == mine
@@ -149,7 +153,7 @@ class SimRunner:
                 continue
             break
         if is_ours:
-            self.timeline = replace(self.timeline, claimed_at=self.who.now())
+            self.timeline = replace(self.timeline, claimed_at=self.now())
         self.events.put_nowait(core.Claimed() if is_ours else core.ClaimRefused())
 
     async def _prepare(self) -> None:
@@ -161,7 +165,7 @@ class SimRunner:
             return
         file = msgspec.json.decode(opened, type=OpenFile)
         self.resumed, self.heads = file.resumes, file.heads
-        self.timeline = replace(self.timeline, set_up_at=self.who.now())
+        self.timeline = replace(self.timeline, set_up_at=self.now())
         self.events.put_nowait(core.SetUp())
 
     async def _restore(self) -> None:
@@ -176,7 +180,7 @@ class SimRunner:
                 self._error = f"checkpoint {self.resumed.id} is damaged; no older checkpoint is whole"
                 self.events.put_nowait(core.SetUpFailed())
                 return
-        self.timeline = replace(self.timeline, restored_at=self.who.now())
+        self.timeline = replace(self.timeline, restored_at=self.now())
         self.events.put_nowait(core.Restored())
 
     async def _commits(self) -> list[CheckpointRef]:
@@ -206,9 +210,22 @@ class SimRunner:
         self.training.start()
         self._watching = self._aside(self._watch_folder())
 
+    def _signal_training(self, name: str) -> None:
+        if self.training is None or self.training.is_over:
+            return
+        job_id, attempt = self.request.job_id, self.request.attempt
+        self.net.note(Signalled(self.net.loop.seconds, job_id, attempt, self.who.name, name))
+        self.training.signal(name)
+
+    def tell_to_stop(self, why: StopSeen, grace_s: float) -> None:
+        """The runner learns that its script is to end."""
+        job_id, attempt = self.request.job_id, self.request.attempt
+        self.net.note(Told(self.net.loop.seconds, job_id, attempt, self.who.name, why.value, grace_s))
+        self.events.put_nowait(core.StopWanted(why=why, grace_s=grace_s))
+
     def _exited(self, code: int | None, signal: str | None) -> None:
         self._code, self._signal = code, signal
-        self.timeline = replace(self.timeline, exited_at=self.who.now())
+        self.timeline = replace(self.timeline, exited_at=self.now())
         job_id, attempt = self.request.job_id, self.request.attempt
         ended_by_itself = code if self.training is not None and not self.training.was_told else None
         self.net.note(TrainingEnded(self.net.loop.seconds, job_id, attempt, self.who.name, ended_by_itself))
@@ -231,7 +248,7 @@ class SimRunner:
         return self._code is not None or self._signal is not None
 
     def _may_commit(self) -> bool:
-        return not self._suspended and not self._is_closed and self.who.now() < self.run.lease_until
+        return not self._suspended and not self._is_closed and self.now() < self.run.lease_until
 
     async def _commit(self, version: int) -> bool:
         """Copy, check again, mark; False: not this time, and nothing of it can be seen, unless its marker went unanswered."""
@@ -243,7 +260,7 @@ class SimRunner:
                 await self._mark(self._unanswered)
             self._seq += 1
             name = layout.checkpoint_id(self.request.attempt, self._seq)
-            taken_at, step, files = self.who.now(), self.folder.step(), []
+            taken_at, step, files = self.now(), self.folder.step(), []
             for path in sorted(self.folder.parts):
                 content = str(self.folder.parts[path]).encode()
                 await self.store.put(layout.checkpoint_file(job_id, name, path), content)
@@ -254,7 +271,7 @@ class SimRunner:
             await self.store.put(layout.manifest(job_id, name), msgspec.json.encode(manifest))
             if not self._may_commit():
                 return False
-            await self._mark(CheckpointRef(id=name, taken_at=taken_at, committed_at=self.who.now(), step=step, files=len(files)))
+            await self._mark(CheckpointRef(id=name, taken_at=taken_at, committed_at=self.now(), step=step, files=len(files)))
         except StoreError:
             return False
         self._committed_version = version
@@ -286,7 +303,7 @@ class SimRunner:
 
     async def _beat(self) -> None:
         job_id, attempt = self.request.job_id, self.request.attempt
-        at = self.who.now()
+        at = self.now()
         until = at + timedelta(seconds=self.request.attempt_lease_s)
         try:
             value = await self.store.get(layout.order(job_id, attempt))
@@ -295,7 +312,7 @@ class SimRunner:
                 self.events.put_nowait(core.FoundClosed())
                 return
             if order is not None:
-                self.events.put_nowait(core.StopWanted(why=StopSeen.ORDER, grace_s=order.grace_s))
+                self.tell_to_stop(StopSeen.ORDER, order.grace_s)
             beat = Heartbeat(
                 at=at, lease_until=until, state=self.run.state.value, timeline=self.timeline, commit=self.newest, step=self._step()
             )
@@ -343,7 +360,7 @@ class SimRunner:
                 break
             except StoreError:
                 await self.who.sleep(_RETRY_S)
-        self.timeline = replace(self.timeline, uploaded_at=self.who.now())
+        self.timeline = replace(self.timeline, uploaded_at=self.now())
         self.events.put_nowait(core.Uploaded())
 
     async def _write_exit(self) -> None:

@@ -62,7 +62,8 @@ class Training:
         self._script, self._who, self._folder, self._ended = script, who, folder, ended
         self.step = max(0, folder.step())
         self._task: asyncio.Task[None] | None = None
-        self._is_over = False
+        #: it ended, one way or another
+        self.is_over = False
         #: somebody sent it a signal that it heeds
         self.was_told = False
 
@@ -72,7 +73,7 @@ class Training:
 
     def signal(self, name: str) -> None:
         """What the script does about a signal."""
-        if self._is_over or (name == "SIGTERM" and self._script.ignores_term):
+        if self.is_over or (name == "SIGTERM" and self._script.ignores_term):
             return
         self.was_told = True
         if self._task is not None:
@@ -110,8 +111,8 @@ class Training:
         self._over(CRASH, None)
 
     def _over(self, code: int | None, signal: str | None) -> None:
-        if not self._is_over:
-            self._is_over = True
+        if not self.is_over:
+            self.is_over = True
             self._ended(code, signal)
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -113,16 +113,16 @@ class StoreDoor:
     def __init__(self, who: Party, net: Net, objects: Objects) -> None:
         self.who, self._net, self._objects = who, net, objects
 
-    async def _ask(self, effect: Callable[[], T]) -> T:
+    async def _ask(self, effect: Callable[[], T], *, reads: bool = False) -> T:
         def attributed() -> T:
             self._objects.writer = self.who.name
             return effect()
 
-        return await self._net.call(self.who, "store", attributed, StoreUnavailable)
+        return await self._net.call(self.who, "store", attributed, StoreUnavailable, reads=reads)
 
     async def get(self, key: Key) -> bytes | None:
         """The value, or None for an unknown key. Repeatable."""
-        return await self._ask(lambda: self._objects.get(key))
+        return await self._ask(lambda: self._objects.get(key), reads=True)
 
     async def put(self, key: Key, value: bytes) -> None:
         """Store, replacing what was there. Repeatable; may have happened if it raised StoreUnavailable."""
@@ -135,7 +135,7 @@ class StoreDoor:
 
     async def list_keys(self, prefix: Key, *, after: Key | None = None) -> list[Entry]:
         """Everything below `prefix` + "/", in ascending key order, after `after`. Repeatable."""
-        return await self._ask(lambda: list(self._objects.list_keys(prefix, after=after)))
+        return await self._ask(lambda: list(self._objects.list_keys(prefix, after=after)), reads=True)
 
     async def delete_prefix(self, prefix: Key) -> int:
         """Remove everything below `prefix` + "/" and the key itself; how many objects went. Repeatable."""

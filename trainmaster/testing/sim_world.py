@@ -104,8 +104,9 @@ class WitnessedObjects(Objects):
             was_told = report.stop_seen is not None
             self._net.note(Reported(self._net.loop.seconds, parts[1], int(parts[3]), report.code, was_told))
         elif parts[-1] == "heartbeat.json":
-            until = msgspec.json.decode(value, type=Heartbeat).lease_until
-            self._net.note(Beat(self._net.loop.seconds, parts[1], int(parts[3]), (until - BEGIN).total_seconds()))
+            beat = msgspec.json.decode(value, type=Heartbeat)
+            until_s, said_s = ((moment - BEGIN).total_seconds() for moment in (beat.lease_until, beat.at))
+            self._net.note(Beat(self._net.loop.seconds, parts[1], int(parts[3]), until_s, said_s))
         elif layout.is_commit(parts[1], key) and layout.manifest(parts[1], parts[3]) in self.values:
             attempt = layout.parse_checkpoint_id(parts[3])[0]
             step = self._step(parts[1], parts[3])
@@ -147,9 +148,9 @@ class _Stage:
 
     async def live(self) -> Ran:
         """From the first submission to the last machine."""
-        kind = self.plan.is_kind
+        kind, is_stale = self.plan.is_kind, self.plan.fleet.stale_s > 0
         is_calm = all(luck.is_calm and luck.wire_s < 1 for luck in self.plan.luck.values()) and not self.plan.stalls_an_hour
-        silent = not self.plan.has_machine_trouble and not self.plan.fleet.stale_s and not self.plan.fleet.is_blind
+        silent = not self.plan.has_machine_trouble and not is_stale and not self.plan.fleet.is_blind
         skewed = bool(self.plan.control_skew_s or self.plan.fleet.skew_s or self.plan.jump_s)
         for number in range(self.plan.control_planes):
             self._begin_control(f"control:{number}")
@@ -170,11 +171,15 @@ class _Stage:
             settle_s_max=self.plan.timing.start_s_max + 1800.0,
             sight_s=5.0 if is_calm else 90.0,
             lag_s=2 * self.plan.timing.look_s + 2 * self.plan.timing.poll_s + 120.0,
+            act_s=5.0,
+            silence_s=self.plan.timing.lease_margin_s,
             calm_at_s=self.plan.calm_s,
             is_kind=kind,
             only_silence=silent,
             clocks_agree=not skewed,
             is_driven_to_the_end=self.plan.dead_from_s is None,
+            confirms_gone=not self.plan.fleet.is_blind and not is_stale,
+            ends_with_lease=self.plan.fleet.is_blind,
         )
         world = World(
             events=tuple(self.net.events),

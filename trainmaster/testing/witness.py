@@ -86,6 +86,29 @@ class TrainingEnded(Struct, frozen=True, tag=True):
     code: int | None
 
 
+class Told(Struct, frozen=True, tag=True):
+    """A runner learnt that its script is to end: by an order, or by the machine that goes away."""
+
+    at_s: float
+    job_id: str
+    attempt: int
+    runner: str
+    #: order, terminated
+    why: str
+    #: how long the script has, as the runner was told
+    grace_s: float
+
+
+class Signalled(Struct, frozen=True, tag=True):
+    """A script that runs got a signal."""
+
+    at_s: float
+    job_id: str
+    attempt: int
+    runner: str
+    signal: str
+
+
 class Marked(Struct, frozen=True, tag=True):
     """A commit marker became visible."""
 
@@ -125,6 +148,8 @@ class Beat(Struct, frozen=True, tag=True):
     attempt: int
     #: the end of its lease, by the runner's clock
     until_s: float = 0.0
+    #: when it was written, by the same clock
+    said_s: float = 0.0
 
 
 class Flushed(Struct, frozen=True, tag=True):
@@ -152,6 +177,8 @@ Event = (
     | Closed
     | TrainingBegan
     | TrainingEnded
+    | Told
+    | Signalled
     | Marked
     | Unmarked
     | Reported
@@ -181,6 +208,10 @@ class Promise(Struct, frozen=True, kw_only=True):
     sight_s: float = 90.0
     #: how often the control plane looks: what an observer may lag behind
     lag_s: float
+    #: how long a runner may take to do what its own clock asks for
+    act_s: float = 30.0
+    #: how long a runner that nobody can ask after must have been silent before it is given up
+    silence_s: float = 0.0
     #: when the faults stopped; None: they never did
     calm_at_s: float | None
     #: nothing ever went wrong
@@ -191,6 +222,10 @@ class Promise(Struct, frozen=True, kw_only=True):
     clocks_agree: bool
     #: somebody was there to finish the work
     is_driven_to_the_end: bool
+    #: whoever says that a machine is gone knows
+    confirms_gone: bool = True
+    #: a runner ends its script when its lease ends
+    ends_with_lease: bool = False
 
 
 class World(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from trainmaster.testing.chaos.stage import ChaosOptions, ChaosReport, run_chaos
 
 
 def main() -> int:
-    """Attack a world, print a table; 0 when every promise was kept."""
+    """Attack a world, print a table; 0 when every promise was kept, 130 when Ctrl-C ended it."""
     parser = argparse.ArgumentParser(prog="chaos", description="Attack a real world of jobs and check every promise.")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long it is attacked")
     parser.add_argument("--seed", type=int, default=None, help="draws jobs and attacks; default: a new one")
@@ -22,6 +22,8 @@ def main() -> int:
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
     report = run_chaos(ChaosOptions(seed=seed, minutes=given.minutes, mood=given.mood), _progress)
     sys.stdout.write(render(report))
+    if report.is_interrupted:
+        return 130
     return 1 if report.findings else 0
 
 
@@ -45,6 +47,8 @@ def render(report: ChaosReport) -> str:
     lines = [f"{name:<{width}}  {value:>8}" for name, value in rows]
     lines += [f"note: {text}" for text in report.missing]
     lines += [f"finding: {finding.checker}: {finding.sentence}" for finding in report.findings]
+    if report.is_interrupted:
+        return "\n".join(["", *lines, f"chaos seed {report.seed}: interrupted; nothing was judged", ""])
     verdict = "ok" if not report.findings else f"FAILED with {len(report.findings)} findings; kept in {report.evidence}"
     return "\n".join(["", *lines, f"chaos seed {report.seed}: {verdict}", ""])
 

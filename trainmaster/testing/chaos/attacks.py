@@ -39,11 +39,15 @@ class Attacker:
         }
         self._tasks = [asyncio.ensure_future(attack()) for attack in attacks[mood]]
 
-    async def calm(self) -> None:
-        """Nothing is attacked any more: everybody wakes, every byte passes, there is room."""
+    async def end(self) -> list[object]:
+        """Nobody attacks any more; how each attack ended."""
         for task in self._tasks:
             task.cancel()
-        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
+        return list(await asyncio.gather(*self._tasks, return_exceptions=True))
+
+    async def calm(self) -> None:
+        """Nothing is attacked any more: everybody wakes, every byte passes, there is room."""
+        for result in await self.end():
             if isinstance(result, Exception):
                 raise result
         for seat in tuple(self._paused.values()):

@@ -4,7 +4,7 @@ Most checkers read what they read in a simulated world. From outside some things
 nobody is blamed wrongly: a script or a runner that did not say how it ended was alive until it was last seen; a closing counts
 from when its request was sent. Records are looked at twenty times a second: what changed and changed back within that time is not
 seen. Vacuous here: the part of `ledger_adds_up` about machines and `outcome_is_the_exit_code`, but for kind worlds;
-`silence_restarts_nothing`, but for silent ones.
+`silence_restarts_nothing`, but for silent ones; `stops_have_their_grace`, for nobody sees signals from outside.
 """
 
 from __future__ import annotations

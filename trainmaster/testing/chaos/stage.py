@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trainmaster.adapters import host
 from trainmaster.testing.chaos.attacks import Attacker
@@ -33,6 +35,9 @@ from trainmaster.testing.witness import World
 #: With everybody well again, every job has ended and nothing of it is left after so long.
 CONVERGE_S_MAX = 180.0
 _LAST_LOOKS = 5
+#: how long whoever is left is looked for, and how often nobody must be seen
+_END_S_MAX = 10.0
+_QUIET_LOOKS = 3
 
 
 class ChaosOptions(Struct, frozen=True, kw_only=True):
@@ -60,6 +65,8 @@ class ChaosReport(Struct, frozen=True, kw_only=True):
     evidence: Path | None
     #: what could not be attacked here
     missing: list[str]
+    #: somebody pressed Ctrl-C: nothing was judged
+    is_interrupted: bool = False
 
 
 class Stage:
@@ -97,7 +104,8 @@ class Stage:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
             await self.users.end()
-            self._end_processes()
+            await self.attacker.end()
+            await self._end_processes()
             await self.proxy.stop()
             self.lookout.close()
         promise = promise_of(self.mood, calm_at_s, CONVERGE_S_MAX)
@@ -145,50 +153,76 @@ class Stage:
         self.lookout.look()
         self.lookout.read_logs()
 
-    def _end_processes(self) -> None:
-        """Nobody should be left. Whoever is, is told of and ended."""
-        import signal
-
-        for _ in range(50):
+    async def _end_processes(self) -> None:
+        """Nobody should be left. Whoever is, is told of and ended; those that it was just about to start, too."""
+        deadline_s = self.chronicle.now_s() + _END_S_MAX
+        quiet = 0
+        while quiet < _QUIET_LOOKS and self.chronicle.now_s() < deadline_s:
             living = self.watch.look(self.chronicle.now_s())
             for seat in living:
                 self.chronicle.wrong("everybody_leaves", f"{seat.role} {seat.pid} {seat.allocation} still lives at the end")
                 send(seat, signal.SIGKILL)
-            if not living:
-                return
+            quiet = 0 if living else quiet + 1
+            await asyncio.sleep(0.02)
+        for group in control_groups(self.lookout.records):
+            host.end_cgroup(group)
 
     def _broken(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.chronicle.wrong("chaos_itself", f"{context.get('message')}: {context.get('exception')!r}")
 
 
 def run_chaos(options: ChaosOptions, progress: Callable[[str], None]) -> ChaosReport:
-    """Live through an attacked world; the folder is kept when something is wrong."""
+    """Live through an attacked world; the folder is kept when something is wrong. Ctrl-C ends it, and everything in it."""
     folder = Path(tempfile.mkdtemp(prefix="trainmaster-chaos-"))
-    missing: list[str] = []
-    with s3_server(folder / "s3") as server:
-        stage = Stage(options, folder, server, progress)
-        with contextlib.ExitStack() as stack:
-            if stage.mood is Mood.HARSH and may_mount():
-                whole_home = random.Random(f"disk {options.seed}").random() < 0.5
-                stack.enter_context(stage.scene.small_disk(stage.scene.home if whole_home else stage.scene.home / "machines"))
-            elif stage.mood is Mood.HARSH:
-                missing.append("no disk was filled: only root may mount a small one")
-            world, findings = asyncio.run(stage.play())
+    report = ChaosReport(
+        seed=options.seed,
+        mood=options.mood or draw_mood(options.seed),
+        minutes=options.minutes,
+        counts=Counter(),
+        jobs=0,
+        attempts=0,
+        findings=[],
+        evidence=None,
+        missing=[],
+        is_interrupted=True,
+    )
+    stages: list[Stage] = []
+    try:
+        with s3_server(folder / "s3") as server:
+            stages.append(Stage(options, folder, server, progress))
+            missing, world, findings = _played(stages[0], options.seed)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        return replace(report, **_seen_by(stages[0])) if stages else report
     if findings:
         _keep_evidence(folder, world, findings)
     else:
         shutil.rmtree(folder)
-    return ChaosReport(
-        seed=options.seed,
-        mood=stage.mood,
-        minutes=options.minutes,
-        counts=stage.chronicle.counts,
-        jobs=len(world.records),
-        attempts=sum(job.attempt for job in world.records.values()),
+    return replace(
+        report,
+        **_seen_by(stages[0]),
         findings=findings,
         evidence=folder if findings else None,
         missing=missing,
+        is_interrupted=False,
     )
+
+
+def _played(stage: Stage, seed: int) -> tuple[list[str], World, list[Finding]]:
+    """What could not be attacked, what was seen, and what is wrong."""
+    missing: list[str] = []
+    with contextlib.ExitStack() as stack:
+        if stage.mood is Mood.HARSH and may_mount():
+            whole_home = random.Random(f"disk {seed}").random() < 0.5
+            stack.enter_context(stage.scene.small_disk(stage.scene.home if whole_home else stage.scene.home / "machines"))
+        elif stage.mood is Mood.HARSH:
+            missing.append("no disk was filled: only root may mount a small one")
+        return missing, *asyncio.run(stage.play())
+
+
+def _seen_by(stage: Stage) -> dict[str, Any]:
+    records = stage.lookout.records.values()
+    return {"counts": stage.chronicle.counts, "jobs": len(records), "attempts": sum(job.attempt for job in records)}
 
 
 def _keep_evidence(folder: Path, world: World, findings: list[Finding]) -> None:

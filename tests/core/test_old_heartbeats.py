@@ -1,0 +1,75 @@
+"""A heartbeat that arrives late lies over a newer one for a while: nobody is given up for it, and what is known stays known."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from trainmaster.core.decide import decide
+from trainmaster.core.facts import Seen
+from trainmaster.core.job import JobRecord, Phase, Timeline
+from trainmaster.testing.builders import TIMING, a_heartbeat, a_job, an_exit, at, some_facts
+
+UNSURE = replace(some_facts(Seen.UNKNOWN), confirms_gone=False)
+OLD = replace(UNSURE, heartbeat=a_heartbeat(100, lease_s=60))
+MARGIN_S = TIMING.lease_margin_s
+
+
+def look(job: JobRecord, facts, seconds: float) -> JobRecord:
+    return decide(job, facts, at(seconds), TIMING).job
+
+
+def test_one_look_gives_nobody_up():
+    """Found by a world: the look that saw the old heartbeat was hours after its lease."""
+    decision = decide(a_job(Phase.RUNNING), OLD, at(9000), TIMING)
+    assert (decision.job.phase, decision.instructions) == (Phase.RUNNING, ())
+    assert decision.job.current.silent_since == at(9000)
+    assert decision.wake_at <= at(9000) + timedelta(seconds=MARGIN_S / 10)
+
+
+def test_who_is_heard_again_begins_anew():
+    silent = look(a_job(Phase.RUNNING), OLD, 9000)
+    heard = look(silent, replace(UNSURE, heartbeat=a_heartbeat(9001, lease_s=60)), 9002)
+    assert heard.current.silent_since is None
+    assert look(heard, OLD, 9000 + MARGIN_S + 5).phase is Phase.RUNNING
+
+
+def test_the_margin_counts_from_the_end_of_the_newest_lease_that_was_seen():
+    silent = look(a_job(Phase.RUNNING), OLD, 9000)
+    newer = replace(UNSURE, heartbeat=a_heartbeat(9000, lease_s=10))
+    silent = look(silent, OLD, 9020)
+    assert look(silent, newer, 9010 + MARGIN_S).phase is Phase.RUNNING
+    assert look(silent, newer, 9011 + MARGIN_S).phase is Phase.STOPPING
+
+
+def test_silence_at_every_look_ends_the_attempt():
+    silent = look(look(a_job(Phase.RUNNING), OLD, 9000), OLD, 9001)
+    assert look(silent, OLD, 9000 + MARGIN_S).phase is Phase.RUNNING
+    assert look(silent, OLD, 9001 + MARGIN_S).phase is Phase.STOPPING
+
+
+def test_whoever_looked_away_begins_anew():
+    """A control plane that was away saw nothing of what was written meanwhile."""
+    silent = look(a_job(Phase.RUNNING), OLD, 9000)
+    later = look(silent, OLD, 9000 + 10 * (MARGIN_S + TIMING.look_s))
+    assert (later.phase, later.current.silent_looks) == (Phase.RUNNING, 1)
+
+
+def test_who_has_reported_its_end_is_gone_when_its_lease_and_the_margin_are_over():
+    ended = look(a_job(Phase.RUNNING), replace(OLD, exit=an_exit(0)), 9000)
+    assert look(ended, replace(OLD, exit=an_exit(0)), 9000 + MARGIN_S).phase is Phase.STOPPING
+    assert look(ended, replace(OLD, exit=an_exit(0)), 9001 + MARGIN_S).is_finished
+
+
+def test_a_store_that_does_not_answer_says_nothing_of_silence():
+    silent = look(a_job(Phase.RUNNING), OLD, 9000)
+    assert look(silent, replace(OLD, store_answers=False), 9001).current.silent_since == at(9000)
+
+
+def test_what_is_known_of_an_attempt_stays_known():
+    told = Timeline(claimed_at=at(50), set_up_at=at(51), restored_at=at(52))
+    newest = replace(UNSURE, heartbeat=replace(a_heartbeat(100, lease_s=60), timeline=told))
+    known = look(a_job(Phase.RUNNING), newest, 101)
+    oldest = replace(UNSURE, heartbeat=replace(a_heartbeat(50, lease_s=60), timeline=Timeline(claimed_at=at(50))))
+    assert look(known, oldest, 102).current.timeline == told
