@@ -169,6 +169,14 @@ MUTANTS: tuple[Mutant, ...] = (
         seeds=(29,),
     ),
     Mutant(
+        name="a-runner-trusts-its-machines-clock",
+        module=_RUNNER,
+        old="        return self._began_at + timedelta(seconds=self.net.loop.seconds - self._began_s)\n",
+        new="        return self.who.now()\n",
+        checker="ledger_adds_up",
+        seeds=(50,),
+    ),
+    Mutant(
         name="no-grace",
         module=_SUPERVISE,
         old="    kill_at = now + timedelta(seconds=event.grace_s)\n",
