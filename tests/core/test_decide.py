@@ -351,7 +351,7 @@ LEASE_ROWS = [
 @pytest.mark.parametrize(("phase", "facts", "now", "expected"), LEASE_ROWS)
 def test_what_counts_as_gone_and_as_never_started(phase, facts, now, expected):
     job = a_job(phase)
-    silent = replace(job, attempts=(replace(job.current, silent_since=at(120), silent_looks=9),), updated_at=at(min(now, 150)))
+    silent = replace(job, attempts=(replace(job.current, silent_s=TIMING.lease_margin_s),), updated_at=at(min(now, 150)))
     assert _words(_decide(silent, facts, now)) == expected
 
 

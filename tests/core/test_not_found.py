@@ -27,8 +27,10 @@ def test_a_runner_whose_lease_holds_is_left_alone():
 
 def test_a_runner_that_is_neither_found_nor_heard_counts_as_gone_after_its_lease_and_the_margin():
     beat = a_heartbeat(seconds=50, lease_s=60)
-    silent = decide(a_job(Phase.RUNNING), facts(heartbeat=beat), at(111), TIMING).job
-    decision = decide(silent, facts(heartbeat=beat), at(111 + TIMING.lease_margin_s + 1), TIMING)
+    decision = decide(a_job(Phase.RUNNING), facts(heartbeat=beat), at(111), TIMING)
+    for look in range(1, 5):
+        assert decision.job.phase is Phase.RUNNING
+        decision = decide(decision.job, facts(heartbeat=beat), at(111 + look * TIMING.lease_margin_s / 4), TIMING)
     assert decision.job.phase is Phase.STOPPING
     assert [type(i) for i in decision.instructions] == [CloseAttempt, Release]
 

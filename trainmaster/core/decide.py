@@ -221,7 +221,7 @@ def _conclude(job: JobRecord, ending: Ending, now: datetime) -> Decision:
     """The attempt is over and nothing of it is left: retry or finish."""
     step = next_step(job, ending, now)
     charged = step.charged if isinstance(step, TryAgain) else None
-    ended = replace(job.current, ending=ending, ended_at=now, charged=charged, silent_since=None, silent_looks=0)
+    ended = replace(job.current, ending=ending, ended_at=now, charged=charged, silent_s=None)
     job = replace(job, attempts=(*job.attempts[:-1], ended), ending=None)
     if isinstance(step, Finish):
         return _finish(job, step, now)
@@ -302,15 +302,14 @@ def _counts_as_gone(job: JobRecord, facts: Facts, now: datetime, timing: Timing)
     """Somebody who knows said so; or, where nobody ever can, the runner has ended its process before its lease did."""
     if facts.allocation.seen is Seen.GONE:
         return facts.store_answers  # an exit record may be waiting in a store we cannot reach
-    nobody_can_say = facts.allocation.not_found or not facts.confirms_gone
-    if facts.allocation.seen is Seen.PRESENT or not nobody_can_say or not facts.store_answers:
+    if not _nobody_can_say(facts) or not facts.store_answers:
         return False
     if facts.allocation.not_found and (facts.exit is not None or facts.claim is ClaimState.CLOSED):
         return True  # its runner is done, or there never will be one; should a machine come late, the sweeper finds it
-    beat, since = facts.heartbeat, job.current.placed_at + timedelta(seconds=timing.start_s_max)
-    if beat is not None:
-        since = max(beat.lease_until, job.current.silent_since or now)
-    return now > since + timedelta(seconds=timing.lease_margin_s)
+    margin = timedelta(seconds=timing.lease_margin_s)
+    if facts.heartbeat is None:
+        return now > job.current.placed_at + timedelta(seconds=timing.start_s_max) + margin
+    return now > facts.heartbeat.lease_until + margin and (job.current.silent_s or 0.0) >= timing.lease_margin_s
 
 
 def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRecord:
@@ -327,8 +326,8 @@ def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRe
         # Values change at every beat, and a write for each would be many: when something else is written, or after a while.
         is_time = now - job.updated_at >= timedelta(seconds=timing.measure_s)
         metrics = facts.heartbeat.metrics if is_time or (timeline, head) != (attempt.timeline, attempt.head) else metrics
-    since, looks = _silent(job, facts, now, timing)
-    noted = replace(attempt, timeline=timeline, head=head, metrics=metrics, silent_since=since, silent_looks=looks)
+    silent_s = _silent_s(job, facts, now, timing)
+    noted = replace(attempt, timeline=timeline, head=head, metrics=metrics, silent_s=silent_s)
     return replace(job, attempts=(*job.attempts[:-1], noted), head=head or job.head)
 
 
@@ -339,21 +338,25 @@ def _no_less(known: Timeline, told: Timeline) -> Timeline:
     return Timeline(**{name: getattr(told, name) or getattr(known, name) for name in Timeline.__struct_fields__})
 
 
-def _silent(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> tuple[datetime | None, int]:
-    """Since when its lease has been over, and at how many looks.
+def _silent_s(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> float | None:
+    """For how long its lease has been over at every look; None: it is heard, or somebody can say where it is.
 
-    One look proves nothing, for the same reason: the lease must be over at every look, for a while. Each such look is written down,
-    so that we know later that nobody looked away meanwhile.
+    One look proves nothing, for the same reason: a newer heartbeat may come with the next. Each look is written down, and of the
+    time between two looks only a part counts: what was written while nobody looked, nobody knows.
     """
-    attempt = job.current
+    silent_s = job.current.silent_s
     if not facts.store_answers:
-        return attempt.silent_since, attempt.silent_looks
-    if facts.heartbeat is None or now <= facts.heartbeat.lease_until:
-        return None, 0
-    looked_away = now - job.updated_at > timedelta(seconds=timing.lease_margin_s + timing.look_s)
-    if attempt.silent_since is None or looked_away:
-        return now, 1
-    return attempt.silent_since, attempt.silent_looks + 1
+        return silent_s
+    if facts.heartbeat is None or now <= facts.heartbeat.lease_until or not _nobody_can_say(facts):
+        return None
+    if silent_s is None:
+        return 0.0
+    return silent_s + min((now - job.updated_at).total_seconds(), timing.lease_margin_s / 4)
+
+
+def _nobody_can_say(facts: Facts) -> bool:
+    """Whether the machine is nowhere to be seen, and nobody ever will know that it is gone."""
+    return facts.allocation.seen is Seen.UNKNOWN and (facts.allocation.not_found or not facts.confirms_gone)
 
 
 def _without_store(facts: Facts) -> Facts:
@@ -391,7 +394,7 @@ def _look_again(job: JobRecord, now: datetime, timing: Timing) -> Decision:
 
 def _look_s(job: JobRecord, timing: Timing) -> float:
     """Whoever is silent is looked at often: were it only one old heartbeat, the next one is seen before the margin is over."""
-    return timing.look_s if job.current.silent_since is None else min(timing.look_s, timing.lease_margin_s / 10)
+    return timing.look_s if job.current.silent_s is None else min(timing.look_s, timing.lease_margin_s / 10)
 
 
 def _soon(now: datetime, timing: Timing) -> datetime:

@@ -139,10 +139,8 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeline: Timeline = field(default_factory=Timeline)
     #: newest accepted commit of this attempt
     head: CheckpointRef | None = None
-    #: since when every look found its lease over; None: it is heard, or nobody has looked
-    silent_since: datetime | None = None
-    #: how many looks that were
-    silent_looks: int = 0
+    #: for how long every look found its lease over and nobody who could tell more; None: it is heard
+    silent_s: float | None = None
     ending: Ending | None = None
     ended_at: datetime | None = None
     charged: Budget | None = None

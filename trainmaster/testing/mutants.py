@@ -69,8 +69,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="one-old-heartbeat-is-silence",
         module=_DECIDE,
-        old="since = max(beat.lease_until, job.current.silent_since or now)",
-        new="since = beat.lease_until",
+        old="(job.current.silent_s or 0.0) >= timing.lease_margin_s",
+        new="True",
         checker="the_living_are_left_alone",
         seeds=(1352, 1212, 954),
     ),
