@@ -56,6 +56,13 @@ def test_whoever_looked_away_begins_anew():
     assert (later.phase, later.current.silent_looks) == (Phase.RUNNING, 1)
 
 
+def test_an_attempt_that_is_being_ended_ends_however_seldom_anybody_looks():
+    """Found by world 685: giving back a machine that does not answer fails, and the next look was always too late."""
+    ending = look(look(a_job(Phase.RUNNING), OLD, 9000), OLD, 9001 + MARGIN_S)
+    assert ending.phase is Phase.STOPPING
+    assert look(ending, replace(OLD, is_closed=True), 20_000).phase is Phase.QUEUED
+
+
 def test_who_has_reported_its_end_is_gone_when_its_lease_and_the_margin_are_over():
     ended = look(a_job(Phase.RUNNING), replace(OLD, exit=an_exit(0)), 9000)
     assert look(ended, replace(OLD, exit=an_exit(0)), 9000 + MARGIN_S).phase is Phase.STOPPING

@@ -350,8 +350,9 @@ def _silent(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> tupl
         return attempt.silent_since, attempt.silent_looks
     if facts.heartbeat is None or now <= facts.heartbeat.lease_until:
         return None, 0
-    looked_away = now - job.updated_at > timedelta(seconds=timing.lease_margin_s + timing.look_s)
-    if attempt.silent_since is None or looked_away:
+    # An attempt that is being ended was given up already; and a look that fails is tried again, later and later.
+    looked_away = now - job.updated_at > timedelta(seconds=4 * timing.lease_margin_s + timing.look_s)
+    if attempt.silent_since is None or (looked_away and job.phase is not Phase.STOPPING):
         return now, 1
     return attempt.silent_since, attempt.silent_looks + 1
 
