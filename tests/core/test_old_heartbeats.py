@@ -76,6 +76,12 @@ def test_looks_that_take_long_come_to_an_end():
     assert job.phase is Phase.STOPPING
 
 
+def test_an_attempt_that_is_being_ended_ends_however_seldom_anybody_looks():
+    ending = looks(a_job(Phase.RUNNING), OLD, 9000, 7)
+    assert ending.phase is Phase.STOPPING
+    assert look(ending, replace(OLD, is_closed=True), 20_000).phase is Phase.QUEUED
+
+
 def test_who_has_reported_its_end_is_gone_when_its_lease_and_the_margin_are_over():
     ended = looks(a_job(Phase.RUNNING), replace(OLD, exit=an_exit(0)), 9000, 6)
     assert ended.phase is Phase.STOPPING
