@@ -90,6 +90,9 @@ EVERYWHERE = frozenset(
         "provider",
         "tags",
         "metrics.patterns",
+        "seed",
+        "study.grid",
+        "study.max_parallel",
     }
 )
 
