@@ -33,10 +33,10 @@ def inherited(job: JobRecord) -> Continues | None:
 
 
 def needs_checkpoint_of(job: JobRecord) -> JobId | None:
-    """Another job's checkpoint that this one, or whoever goes on from it, may still restore; None: it has its own, or needs none."""
+    """The job whose checkpoint this one, or whoever goes on from it, may still restore; None: it has its own, or needs none."""
     if job.head is not None or job.outcome is Outcome.SUCCEEDED or job.continues is None or job.continues.checkpoint is None:
         return None
-    return job.continues.job
+    return job.continues.source
 
 
 def stand_ins(resumes: CheckpointRef, accepted_heads: Iterable[str], commits: Iterable[CheckpointRef]) -> list[CheckpointRef]:

@@ -82,7 +82,7 @@ def place(job: JobRecord, placement: Placement, now: datetime) -> Decision:
     lines = [_line(placed, now, "placed", sentence, rule="first come, first served inside a priority")]
     if attempt.resumes is not None:
         source = checkpoints.inherited(placed)
-        whose = "" if source is None else f" of job {source.job}"
+        whose = "" if source is None else f" of job {source.source}"
         step = "" if attempt.resumes.step is None else f" at step {attempt.resumes.step}"
         sentence = f"It resumes from checkpoint {attempt.resumes.id}{whose}{step}."
         lines.append(_line(placed, now, "resumes", sentence, rule="restore takes the accepted head"))
@@ -348,7 +348,7 @@ def _launch(job: JobRecord, now: datetime) -> tuple[Instruction, ...]:
     left_s = None if limit_s is None else max(0.0, limit_s - ledger.running_s(job, now))
     source = checkpoints.inherited(job)
     heads = checkpoints.heads(job) if source is None else tuple(source.heads)
-    of_job = "" if source is None else source.job
+    of_job = "" if source is None else source.source
     return (
         OpenAttempt(job_id=job.id, attempt=attempt.number, resumes=attempt.resumes, heads=heads, of_job=of_job),
         Launch(
@@ -379,7 +379,7 @@ def _soon(now: datetime, timing: Timing) -> datetime:
 def _saved(head: CheckpointRef | None, continues: Continues | None) -> str:
     whose = ""
     if head is None and continues is not None:
-        head, whose = continues.checkpoint, f" of job {continues.job}"
+        head, whose = continues.checkpoint, f" of job {continues.source}"
     if head is None:
         return "No checkpoint was committed; it starts from the beginning."
     step = "" if head.step is None else f" (step {head.step})"

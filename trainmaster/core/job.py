@@ -148,6 +148,13 @@ class Continues(Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpoint: CheckpointRef | None = None
     #: newest accepted commit of each of its attempts: what is older than them may stand in for a damaged one
     heads: list[str] = []
+    #: the job whose checkpoint it is, when that one had itself only gone on from another
+    checkpoint_of: str = ""
+
+    @property
+    def source(self) -> JobId:
+        """The job whose checkpoint it is."""
+        return JobId(self.checkpoint_of) if self.checkpoint_of else self.job
 
 
 class Timeline(Struct, frozen=True, kw_only=True, omit_defaults=True):

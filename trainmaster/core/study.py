@@ -63,9 +63,17 @@ def child_specs(spec: JobSpec) -> Iterator[JobSpec]:
         yield replace(spec, name=child_name(spec.name, index), hyperparameters=parameters, study=None)
 
 
-def child_ref(study: StudyRecord, index: int, batch: str) -> StudyRef:
+def child_ref(study: StudyRecord, index: int) -> StudyRef:
     """How a job knows its study."""
-    return StudyRef(id=study.id, index=index, max_parallel=study.rules.max_parallel, batch=batch)
+    return StudyRef(id=study.id, index=index, max_parallel=study.rules.max_parallel)
+
+
+def extremes(spec: JobSpec) -> list[JobSpec]:
+    """The first job and the one with the longest values: if these can be, all can."""
+    assert spec.study is not None
+    longest = {name: [max(values, key=lambda value: len(_text(value)))] for name, values in spec.study.grid.items()}
+    largest = replace(spec, study=replace(spec.study, grid=longest))
+    return [next(child_specs(spec)), next(child_specs(largest))]
 
 
 def tally(children: Sequence[Child]) -> dict[str, int]:

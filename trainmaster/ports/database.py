@@ -178,7 +178,10 @@ class Database(Protocol):
         ...
 
     async def continuations(self, job_id: JobId) -> list[JobRecord]:
-        """The jobs that go on from this one, oldest first; `checkpoints.needs_checkpoint_of` tells which still need it. Repeatable."""
+        """The jobs that go on from a checkpoint of this one, oldest first. Repeatable.
+
+        `core.checkpoints.needs_checkpoint_of` tells which of them still need it.
+        """
         ...
 
     async def close(self) -> None:

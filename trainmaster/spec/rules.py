@@ -144,7 +144,9 @@ def _grid_can_be_tried(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(path, f"found {_cut(twice.decode())} twice, wanted each value once")
     count = math.prod(len(values) for values in grid.values())
     if count > COMBINATIONS_MAX:
-        yield Problem("study.grid", f"found {count} combinations, at most {COMBINATIONS_MAX} are possible", "Leave some values out.")
+        yield Problem(
+            "study.grid", f"found {count} combinations, at most {COMBINATIONS_MAX} are possible", "Leave some values out."
+        )
 
 
 def _cut(text: str) -> str:

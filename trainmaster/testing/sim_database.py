@@ -216,7 +216,7 @@ class Tables:
 
     def continuations(self, job_id: JobId) -> list[JobRecord]:
         """The jobs that go on from this one."""
-        found = [row.job for row in self.rows.values() if row.job.continues is not None and row.job.continues.job == job_id]
+        found = [row.job for row in self.rows.values() if row.job.continues is not None and row.job.continues.source == job_id]
         return sorted(found, key=lambda job: (job.submitted_at, job.id))
 
     def _wrote(self, job: JobRecord) -> None:

@@ -312,7 +312,7 @@ def _columns(job: JobRecord) -> dict[str, _Value]:
         "record": msgspec.json.encode(job),
         "study": None if job.study is None else job.study.id,
         "study_index": None if job.study is None else job.study.index,
-        "continues": None if job.continues is None else job.continues.job,
+        "continues": None if job.continues is None else job.continues.source,
     }
 
 
