@@ -78,8 +78,8 @@ def _drained(scene: Scene, source: Path, count: int) -> Row:
         beside=f"the script itself: {1000 * sum(scripts) / count:.0f} ms; all done in {wall_s:.0f} s",
         wanted=f"≤ {1000 * WANTED_CPU_S:.0f} ms, flat from first to last",
         reached=all_s <= WANTED_CPU_S and is_flat,
-        how="user and system time, as the kernel counts it, of `trainmaster study` and of every process it waited for: the command, "
-        "the control loop in it, each runner from its start to its end; minus what each runner measured of its script. The first "
+        how="user and system time, as the kernel counts it, of `trainmaster study` and of all processes it waited for: the "
+        "command, the control loop in it, each runner from its start to its end; minus what each runner measured of its script. The first "
         f"jobs carry the start of the command and the submission; flat: one end at most {FLAT:g} times the other. One round.",
     )
 

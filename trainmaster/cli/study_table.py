@@ -78,5 +78,5 @@ def _shortened(text: str) -> str:
 def study_row(study: StudyRecord, children: Sequence[Child], now: datetime) -> tuple[str, ...]:
     """A study among jobs, in one line of `list`."""
     counts = core.tally(children)
-    about = f"study of {study.count}: " + ", ".join(f"{count} {word}" for word, count in counts.items())
+    about = "study: " + ", ".join(f"{count} {word}" for word, count in counts.items())
     return study.id, core.state(children), render.age((now - study.submitted_at).total_seconds()), "", "", "", about

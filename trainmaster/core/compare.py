@@ -109,7 +109,7 @@ def _facts(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
         yield "goes on from", job.continues.job
     if job.attempts:
         yield from _hardware(job.current.machine)
-        yield from _data(job.current)
+        yield from data_facts(job.current)
         placement = job.current.placement
         gpus = f", {len(placement.gpus)} GPU" if placement.gpus else ""
         yield "placed on", f"{placement.provider}, {placement.cpus:g} CPU{gpus}"
@@ -167,7 +167,7 @@ def _hardware(machine: Machine | None) -> Iterator[tuple[str, str]]:
         yield "machine.gpus", ", ".join(machine.gpus)
 
 
-def _data(attempt: Attempt) -> Iterator[tuple[str, str]]:
+def data_facts(attempt: Attempt) -> Iterator[tuple[str, str]]:
     """What was read, channel by channel, where a runner wrote it down."""
     found = getattr(attempt, "inputs", None)
     for channel, summary in found.items() if isinstance(found, Mapping) else ():

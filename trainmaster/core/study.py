@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from trainmaster.core.job import Code, Origin, Outcome, Phase, StudyRef
 from trainmaster.spec.job_spec import HyperparameterValue, JobSpec, Study
-from trainmaster.spec.parse import child_name
 
 
 class StudyRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,6 +52,11 @@ def combinations(grid: Mapping[str, Sequence[HyperparameterValue]]) -> Iterator[
     """Every combination; the last parameter changes fastest."""
     for values in product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
+
+
+def child_name(name: str, index: int) -> str:
+    """The name of a study's job: the study's, and its number; cut where it would be too long."""
+    return f"{name[: 62 - len(str(index))].rstrip('._-')}-{index}"
 
 
 def child_specs(spec: JobSpec) -> Iterator[JobSpec]:

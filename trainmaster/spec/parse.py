@@ -80,11 +80,6 @@ def default_name(mapping: Mapping[str, object]) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:63].strip("._-") or "job"
 
 
-def child_name(name: str, index: int) -> str:
-    """The name of a study's job: the study's, and its number; cut where it would be too long."""
-    return f"{name[: 62 - len(str(index))].rstrip('._-')}-{index}"
-
-
 def _plain(value: object, path: str, problems: list[Problem], depth: int) -> object:
     """A fresh copy made of text, numbers, booleans, None, lists and dicts; what is none of these is told."""
     if depth > DEPTH_MAX:

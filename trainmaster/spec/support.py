@@ -91,8 +91,7 @@ EVERYWHERE = frozenset(
         "tags",
         "metrics.patterns",
         "seed",
-        "study.grid",
-        "study.max_parallel",
+        "study",
     }
 )
 
