@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from trainmaster.core.compare import (
     Difference,
     best_job,
-    data_facts,
     differences,
     differing_parameters,
     machine_words,
@@ -106,20 +104,3 @@ def test_packages_that_differ():
         Difference("only-here", "1", ""),
     ]
     assert package_differences(one, one) == []
-
-
-class _Read(Struct):
-    uri: str
-    files: int
-
-
-class _Attempt(Struct):
-    inputs: dict[str, _Read] | None = None
-
-
-def test_data_that_was_read():
-    assert list(data_facts(_Attempt({"training": _Read("s3://b", 3)}))) == [  # type: ignore[arg-type]
-        ("data.training.uri", "s3://b"),
-        ("data.training.files", "3"),
-    ]
-    assert list(data_facts(_Attempt())) == []  # type: ignore[arg-type]

@@ -122,7 +122,8 @@ def test_a_repeated_job_begins_anew_with_the_same_seed():
     assert (job.reruns, job.seed, job.continues, job.lock) == ("old", 7, None, "")
     assert opened(job).resumes is None
     assert repeated(FAILED, replace(fresh(), spec=replace(FAILED.spec, seed=8))).seed == 8
-    assert repeated(replace(FAILED, lock="abc"), fresh()).lock == "abc"
+    with_lock = repeated(replace(FAILED, lock="abc", wheelhouse="w"), fresh())
+    assert (with_lock.lock, with_lock.wheelhouse) == ("abc", "w")
     assert job_file(replace(job, lock="abc")).lock == "abc"
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from trainmaster.core import ledger
-from trainmaster.core.job import Attempt, JobRecord, Machine
+from trainmaster.core.job import JobRecord, Machine
 from trainmaster.core.metrics import MetricSummary
 
 
@@ -109,7 +109,6 @@ def _facts(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
         yield "goes on from", job.continues.job
     if job.attempts:
         yield from _hardware(job.current.machine)
-        yield from data_facts(job.current)
         placement = job.current.placement
         gpus = f", {len(placement.gpus)} GPU" if placement.gpus else ""
         yield "placed on", f"{placement.provider}, {placement.cpus:g} CPU{gpus}"
@@ -165,13 +164,6 @@ def _hardware(machine: Machine | None) -> Iterator[tuple[str, str]]:
         yield "machine.cpu", f"{machine.cpus} × {machine.cpu}"
         yield "machine.memory", f"{machine.memory / 2**30:.1f} GiB"
         yield "machine.gpus", ", ".join(machine.gpus)
-
-
-def data_facts(attempt: Attempt) -> Iterator[tuple[str, str]]:
-    """What was read, channel by channel, where a runner wrote it down."""
-    found = getattr(attempt, "inputs", None)
-    for channel, summary in found.items() if isinstance(found, Mapping) else ():
-        yield from _flat(msgspec.to_builtins(summary), f"data.{channel}")
 
 
 def _flat(value: Mapping[str, object], path: str) -> Iterator[tuple[str, str]]:

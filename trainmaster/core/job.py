@@ -234,6 +234,8 @@ class JobRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reruns: str = ""
     #: key of the environment to use again; empty: resolved anew
     lock: str = ""
+    #: wheel folder of the submission, kept in the store; empty: it had none
+    wheelhouse: str = ""
 
     @property
     def attempt(self) -> int:

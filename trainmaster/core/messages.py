@@ -20,13 +20,23 @@ class JobFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: Code
     origin: Origin
     seed: int | None = None
-    #: key of the environment to use again; empty: resolved anew
+    #: environment whose lock is installed as it is, without resolving anything: a key of envs/<key>/lock.txt
     lock: str = ""
+    #: wheel folder of the submission, kept in the store: a hash of wheels/<sha256>.json
+    wheelhouse: str = ""
 
 
 def job_file(job: JobRecord) -> JobFile:
     """What the runners of a job are told of it: derived from the record, so that it can be written again at any time."""
-    return JobFile(id=job.id, spec=job.spec, code=job.code, origin=job.origin, seed=job.seed, lock=job.lock)
+    return JobFile(
+        id=job.id,
+        spec=job.spec,
+        code=job.code,
+        origin=job.origin,
+        seed=job.seed,
+        lock=job.lock,
+        wheelhouse=job.wheelhouse,
+    )
 
 
 class OpenFile(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -49,7 +49,7 @@ def repeated(old: JobRecord, new: JobRecord) -> JobRecord:
 
 def _alike(old: JobRecord, new: JobRecord) -> JobRecord:
     seed = old.seed if new.spec.seed is None else new.spec.seed
-    return replace(new, code=old.code, seed=seed, lock=environment_key(old) or old.lock)
+    return replace(new, code=old.code, seed=seed, lock=environment_key(old) or old.lock, wheelhouse=old.wheelhouse)
 
 
 def environment_key(job: JobRecord) -> str:
