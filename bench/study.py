@@ -79,8 +79,9 @@ def _drained(scene: Scene, source: Path, count: int) -> Row:
         wanted=f"≤ {1000 * WANTED_CPU_S:.0f} ms, flat from first to last",
         reached=all_s <= WANTED_CPU_S and is_flat,
         how="user and system time, as the kernel counts it, of `trainmaster study` and of all processes it waited for: the "
-        "command, the control loop in it, each runner from its start to its end; minus what each runner measured of its script. The first "
-        f"jobs carry the start of the command and the submission; flat: one end at most {FLAT:g} times the other. One round.",
+        "command, the control loop in it, each runner from its start to its end; minus what each runner measured of its "
+        "script. The first jobs carry the start of the command and the submission; flat: one end at most "
+        f"{FLAT:g} times the other. One round.",
     )
 
 

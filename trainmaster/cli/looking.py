@@ -192,6 +192,7 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
         ("left out", ", ".join(job.code.left_out)),
         ("command", _command(job)),
         ("python", job.origin.python),
+        ("machine", machine_words(job.current.machine) if job.attempts else ""),
         ("tags", " ".join(f"{k}={v}" for k, v in sorted(job.spec.tags.items()))),
         ("parameters", " ".join(f"{k}={v}" for k, v in sorted(job.spec.hyperparameters.items()))),
         ("seed", "" if job.seed is None else str(job.seed)),
@@ -199,7 +200,6 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
         ("goes on from", _continues(job)),
         ("runs again", job.reruns),
         ("attempts", f"{job.attempt}; {_budgets(job)}"),
-        ("machine", machine_words(job.current.machine) if job.attempts else ""),
         ("durable", _durable_words(job, durable)),
     ]
     render.pairs([(name, value) for name, value in rows if value], important=("job", "phase"))
