@@ -29,11 +29,13 @@ from trainmaster.adapters.system_clock import SystemClock
 from trainmaster.config import Config, read_config
 from trainmaster.control.observe import Ports
 from trainmaster.control.service import Service
+from trainmaster.control.studies import Studies
 from trainmaster.control.work_queue import WorkQueue
 from trainmaster.core.compare import FileChange
 from trainmaster.core.facts import Timing
 from trainmaster.core.job import Code, JobId, JobRecord, Outcome
 from trainmaster.core.schedule import Capacity
+from trainmaster.core.submission import new_job
 from trainmaster.errors import InvalidConfig, TrainmasterError
 from trainmaster.ports.database import WorkLease
 from trainmaster.ports.object_store import BlockingStore
@@ -65,6 +67,7 @@ class Embedded:
     def __init__(self, config: Config, ports: Ports, store: BlockingStore) -> None:
         self.config, self.ports, self.store = config, ports, store
         self.service = Service(ports)
+        self.studies = Studies(ports, self.service)
 
     async def submit(
         self, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Callable[[str, int, int], None]
@@ -76,26 +79,30 @@ class Embedded:
         await self.service.refuse_impossible(spec)
         origin = find_origin(environ, Path.cwd(), __version__)
         refuse_no_script(spec, folder, origin.python)
-        code, left_out, notes = self._snapshot(spec, folder, environ, progress)
-        job_id = _make_id(spec.name)
-        try:
-            self._keep_environment(job_id, environ)
-            job = await self.service.submit(job_id, spec, code, origin)
-        except BaseException:
-            await self._take_back(job_id)
-            raise
-        return Submission(job=job, left_out=left_out, notes=notes)
+        code, left_out, notes = self.snapshot(spec, folder, environ, progress)
+        job = new_job(make_id(spec.name), spec, code, origin, self.ports.clock.now())
+        return Submission(job=await self.accept(job, environ), left_out=left_out, notes=notes)
 
-    async def _take_back(self, job_id: JobId) -> None:
+    async def accept(self, job: JobRecord, environ: Mapping[str, str]) -> JobRecord:
+        """Keep the submitter's environment and accept the job, with a seed if it has none."""
+        try:
+            self.keep_environment(job.id, environ)
+            return await self.service.accept(seeded(job))
+        except BaseException:
+            await self.take_back(job.id)
+            raise
+
+    async def take_back(self, job_id: JobId) -> None:
         """Nothing is left of a submission that did not become a job; where nobody can tell whether it did, all is left."""
         with suppress(TrainmasterError, OSError):
             if await self.ports.database.load(job_id) is None:
                 self._environment_file(job_id).unlink(missing_ok=True)
                 await self.ports.store.delete_prefix(layout.job(job_id))
 
-    def _snapshot(
+    def snapshot(
         self, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Callable[[str, int, int], None]
     ) -> tuple[Code, tuple[tuple[str, str], ...], tuple[str, ...]]:
+        """Pack the source folder into the store; what was left out and what to say about it."""
         if spec.in_place:
             return Code(folder=str(folder), in_place=True), (), ()
         from trainmaster.adapters.source_archive import pack
@@ -147,7 +154,7 @@ class Embedded:
                     file.unlink()
         return folder / f"{secrets.token_hex(8)}.tar.zst"
 
-    def _keep_environment(self, job_id: JobId, environ: Mapping[str, str]) -> None:
+    def keep_environment(self, job_id: JobId, environ: Mapping[str, str]) -> None:
         """The submitter's environment may hold secrets: it stays on this machine, readable by its owner, until the job is over."""
         path = self._environment_file(job_id)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -262,9 +269,12 @@ class Embedded:
 
     async def _forget_environments(self) -> None:
         folder = self.config.home_path / "environments"
-        for file in sorted(folder.glob("*.json")) if folder.exists() else []:
+        files = sorted(folder.glob("*.json")) if folder.exists() else []
+        unfinished = await self.ports.database.unfinished() if files else []
+        needed = {job.study.batch for job in unfinished if job.study is not None}
+        for file in files:
             job = await self.ports.database.load(JobId(file.stem))
-            if job is not None and job.is_finished:
+            if job is not None and job.is_finished and job.id not in needed:
                 file.unlink(missing_ok=True)
 
 
@@ -455,7 +465,12 @@ def _slots(config: Config) -> Capacity | None:
     )
 
 
-def _make_id(name: str) -> JobId:
+def seeded(job: JobRecord) -> JobRecord:
+    """The job with a seed by chance, unless it has one."""
+    return job if job.seed is not None else replace(job, seed=secrets.randbelow(2**31))
+
+
+def make_id(name: str) -> JobId:
     """Readable, and new: the name and five letters by chance."""
     letters = "".join(c if c.isalnum() and c.isascii() else "-" for c in name.lower())[:28].strip("-")
     return JobId(f"{letters or 'job'}-{''.join(secrets.choice('abcdefghjkmnpqrstuvwxyz23456789') for _ in range(5))}")

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from trainmaster.core.compare import Difference, best_job, differences, differing_parameters, metric_names, metric_words
-from trainmaster.core.job import Phase
+from trainmaster.core.compare import (
+    Difference,
+    best_job,
+    differences,
+    differing_parameters,
+    machine_words,
+    metric_names,
+    metric_words,
+    package_differences,
+)
+from trainmaster.core.job import Continues, Machine, Phase
 from trainmaster.core.metrics import MetricSummary
 from trainmaster.testing.builders import a_job, a_placement, a_spec, at
 
@@ -69,3 +78,29 @@ def test_hardware_and_nested_fields():
 
 def test_a_metric_in_one_cell():
     assert metric_words(MetricSummary(count=1)) == "none (none … none)"
+
+
+BOX = Machine(host="box", cpu="EPYC", cpus=8, memory=2**34, gpus=("H100", "H100", "L4"))
+
+
+def test_the_machine_it_ran_on():
+    assert machine_words(BOX) == "box, 8 × EPYC, 16.0 GiB, 2 × H100, 1 × L4"
+    assert machine_words(None) == ""
+    one, other = (a_job(Phase.RUNNING, spec=a_spec()) for _ in range(2))
+    other = replace(other, attempts=(replace(other.current, machine=BOX),), seed=7, continues=Continues(job=one.id))
+    named = {difference.what: difference[1:] for difference in differences(one, other, at(10))}
+    assert named["machine.gpus"] == ("", "H100, H100, L4")
+    assert named["machine.cpu"] == ("", "8 × EPYC")
+    assert (named["seed"], named["goes on from"]) == (("", "7"), ("", "j7"))
+
+
+def test_packages_that_differ():
+    one = "# made by uv\nnumpy==1.26.4 \\\n    --hash=sha256:aa\ntorch==2.1.0 ; sys_platform == 'linux'\n"
+    one += "only_here[x]==1\n--index-url https://i\n"
+    other = "Numpy==2.0.0\ntorch==2.1.0\nnew.one==3\n"
+    assert package_differences(one, other) == [
+        Difference("new-one", "", "3"),
+        Difference("numpy", "1.26.4", "2.0.0"),
+        Difference("only-here", "1", ""),
+    ]
+    assert package_differences(one, one) == []

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from trainmaster.core.job import JobRecord
+from trainmaster.core.job import JobRecord, StudyRef
 from trainmaster.core.schedule import Capacity, Placed, Waits, need_of, schedule, why_never
 from trainmaster.spec.job_spec import Resources
 from trainmaster.testing.builders import a_job, a_placement, a_spec, at
@@ -127,3 +127,23 @@ def test_progress_on_an_empty_machine_somebody_who_fits_goes(waiting):
 def test_decisions_are_plain_values():
     assert Placed(job_id=a_job().id, placement=a_placement()) == Placed(job_id=a_job().id, placement=a_placement())
     assert Waits(job_id=a_job().id, sentence="x") != Waits(job_id=a_job().id, sentence="y")
+
+
+def _of_study(job_id: str, *, most: int | None, study: str = "s", **asked) -> JobRecord:
+    return replace(_job(job_id, gpus=0, **asked), study=StudyRef(id=study, index=1, max_parallel=most))
+
+
+def test_a_study_has_so_many_at_work_and_holds_up_nobody():
+    waiting = [_of_study("a", most=2), _of_study("b", most=2), _of_study("c", most=2), _job("d", gpus=0)]
+    placed, waits = schedule(waiting, [a_placement()], SMALL, at(100), {"s": 1})
+    assert [p.job_id for p in placed] == ["a", "d"]
+    assert {w.job_id: w.sentence for w in waits} == dict.fromkeys("bc", "study.max_parallel: 2 of s at a time")
+    placed, _ = schedule([_of_study("a", most=None), _of_study("b", most=1, study="t")], [], SMALL, at(100), {"s": 9})
+    assert [p.job_id for p in placed] == ["a", "b"]
+
+
+def test_far_behind_it_is_said_that_others_are_ahead_not_who():
+    waiting = [_job("a", cpus=4), *(_job(f"b{number:02}", seconds=1) for number in range(20))]
+    said = {w.job_id: w.sentence for w in schedule(waiting, [a_placement()], SMALL, at(100))[1]}
+    assert said["b07"] == "its turn: a is ahead"
+    assert {said[f"b{number:02}"] for number in range(8, 20)} == {"its turn: others are ahead"}

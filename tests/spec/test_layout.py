@@ -13,6 +13,7 @@ from trainmaster.spec import layout
     ("found", "key"),
     [
         (layout.code("ab"), "code/ab.tar.zst"),
+        (layout.environment_lock("ab"), "envs/ab/lock.txt"),
         (layout.job("j"), "jobs/j"),
         (layout.spec("j"), "jobs/j/spec.json"),
         (layout.record("j"), "jobs/j/record.json"),

@@ -125,6 +125,11 @@ def test_resuming_is_said():
     assert (found["TM_RESUME"], found["TM_RESUME_CHECKPOINT"], "TM_RESUME_STEP" in found) == ("1", "1-000003", False)
 
 
+def test_the_seed_is_said_where_there_is_one():
+    assert script_environment(a_spec(), a_context(seed=0))["TM_SEED"] == "0"
+    assert "TM_SEED" not in script_environment(a_spec(), a_context())
+
+
 def test_other_families():
     found = script_environment(a_spec(), a_context(checkpoint_dir="/c", code_dir="/src", master_port=1234))
     expected = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -103,7 +102,7 @@ def opened(path: str | Path, flags: int) -> Iterator[int]:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[int]:
     """A descriptor of a new file that takes the name `path` when the block ends well, and leaves nothing otherwise."""
-    staged = path.with_name(f".{secrets.token_hex(8)}.part")
+    staged = path.with_name(f".{os.urandom(8).hex()}.part")
     try:
         with opened(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
             yield descriptor

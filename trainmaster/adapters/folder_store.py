@@ -18,7 +18,6 @@ import contextlib
 import errno
 import functools
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -231,7 +230,7 @@ class FolderStore:
     @contextlib.contextmanager
     def _staged(self, errors: Guard = contextlib.nullcontext) -> Iterator[tuple[int, str]]:
         """A new file that nobody sees yet; whatever becomes of it, its staged name goes."""
-        path = f"{self._staging}/{secrets.token_hex(8)}"
+        path = f"{self._staging}/{os.urandom(8).hex()}"
         with errors():
             try:
                 descriptor = os.open(path, _NEW | os.O_CLOEXEC, 0o666)
@@ -392,7 +391,7 @@ def _create(root: str, staging: str) -> None:
 
 def _try_links(staging: str) -> None:
     """Exactly one winner is made of hard links: say at once where there are none, not at the first claim."""
-    first = f"{staging}/{secrets.token_hex(8)}"
+    first = f"{staging}/{os.urandom(8).hex()}"
     second = f"{first}.link"
     try:
         with opened(first, _NEW):
@@ -422,7 +421,7 @@ def _sweep_staging(staging: str) -> None:
         left = [(item.path, item.stat().st_mtime) for item in found]
         if not left:
             return
-        probe = f"{staging}/{secrets.token_hex(8)}"
+        probe = f"{staging}/{os.urandom(8).hex()}"
         with opened(probe, _NEW) as descriptor:
             now_s = os.fstat(descriptor).st_mtime
         for path, modified_s in [*left, (probe, float("-inf"))]:

@@ -8,10 +8,12 @@ import click
 
 from trainmaster.cli import render
 from trainmaster.cli.words import json_option, with_embedded
-from trainmaster.core.compare import Difference, FileChange, differences
+from trainmaster.core.compare import Difference, FileChange, differences, package_differences
 from trainmaster.core.job import JobRecord
+from trainmaster.core.submission import environment_key
 from trainmaster.embedded import Embedded
 from trainmaster.errors import StoreError, UserError
+from trainmaster.spec import layout
 
 _LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _LINES_MAX = 2000
@@ -35,15 +37,36 @@ def diff_command(one: str, other: str, as_json: bool) -> int:  # noqa: FBT001
         left, right = [await embedded.service.get(await embedded.service.resolve(name)) for name in (one, other)]
         found = differences(left, right, embedded.ports.clock.now())
         changes, trouble = _code_changes(embedded, left, right)
+        packages = await _package_changes(embedded, left, right)
         if as_json:
-            values = [{"what": d.what, "one": d.one, "other": d.other} for d in found]
-            render.json({"one": left.id, "other": right.id, "differences": values, "code": changes, "code_unknown": trouble})
+            shown = {"differences": _values(found), "packages": _values(packages), "code": changes, "code_unknown": trouble}
+            render.json({"one": left.id, "other": right.id, **shown})
         else:
             _print_differences(left, right, found)
+            _print_packages(packages)
             _print_code(changes, trouble)
         return 0
 
     return with_embedded(work)
+
+
+def _values(found: Sequence[Difference]) -> list[dict[str, str]]:
+    return [{"what": d.what, "one": d.one, "other": d.other} for d in found]
+
+
+async def _package_changes(embedded: Embedded, left: JobRecord, right: JobRecord) -> list[Difference]:
+    """Packages whose versions differ, where environments were built for both jobs."""
+    keys = [environment_key(job) for job in (left, right)]
+    if not all(keys) or keys[0] == keys[1]:
+        return []
+    locks = [await embedded.ports.store.get(layout.environment_lock(key)) or b"" for key in keys]
+    return package_differences(*(lock.decode(errors="replace") for lock in locks))
+
+
+def _print_packages(found: Sequence[Difference]) -> None:
+    if found:
+        render.line()
+        render.table(("PACKAGE", "", ""), found)
 
 
 def _code_changes(embedded: Embedded, left: JobRecord, right: JobRecord) -> tuple[list[FileChange] | None, str]:

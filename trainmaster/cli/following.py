@@ -185,11 +185,11 @@ class LogPrinter:
 
 
 @click.command("wait")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB|STUDY...")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Give up after so many seconds; exit code 4 then.")
 @json_option
 def wait_command(jobs: tuple[str, ...], timeout: float | None, as_json: bool) -> int:  # noqa: FBT001
-    """Wait until jobs have finished.
+    """Wait until jobs have finished, and all jobs of studies.
 
     The exit code is 0 when all succeeded, 1 when one failed, 3 when one was stopped, 4 when the time is over; the highest of them.
 
@@ -200,14 +200,17 @@ def wait_command(jobs: tuple[str, ...], timeout: float | None, as_json: bool) ->
 
     async def inside() -> int:
         async with opened() as embedded:
-            ids = [await embedded.service.resolve(name) for name in jobs]
+            ids, studies = await _meant(embedded, jobs)
             try:
                 async with asyncio.timeout(timeout):
                     for job_id in ids:
                         await embedded.until_finished(job_id)
+                    for study_id in studies:
+                        await _until_over(embedded, study_id)
             except TimeoutError:
                 render.note(f"the {timeout:g} s are over")
             records = [await embedded.service.get(job_id) for job_id in ids]
+            records += [job for study_id in studies for job in await embedded.studies.jobs(study_id)]
             if as_json:
                 render.json(records if len(records) > 1 else records[0])
             else:
@@ -215,6 +218,25 @@ def wait_command(jobs: tuple[str, ...], timeout: float | None, as_json: bool) ->
             return max(exit_code(record) for record in records)
 
     return run(inside())
+
+
+async def _meant(embedded: Embedded, names: tuple[str, ...]) -> tuple[list[JobId], list[str]]:
+    """The jobs and the studies that were named."""
+    ids: list[JobId] = []
+    studies: list[str] = []
+    for name in names:
+        study = await embedded.studies.find(name)
+        if study is not None:
+            studies.append(study.id)
+        else:
+            ids.append(await embedded.service.resolve(name))
+    return ids, studies
+
+
+async def _until_over(embedded: Embedded, study_id: str) -> None:
+    from trainmaster.studies import until_over
+
+    await until_over(embedded, study_id)
 
 
 def _tell_ends(records: list[JobRecord]) -> None:
@@ -228,12 +250,12 @@ def _tell_ends(records: list[JobRecord]) -> None:
 
 
 @click.command("stop")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB|STUDY...")
 @click.option("--why", "sentence", default="", help="A sentence for the record.")
 @click.option("--wait", "and_wait", is_flag=True, help="Return when they have finished.")
 @json_option
 def stop_command(jobs: tuple[str, ...], sentence: str, and_wait: bool, as_json: bool) -> int:  # noqa: FBT001
-    """Ask jobs to stop, gracefully.
+    """Ask jobs to stop, gracefully, and all jobs of studies.
 
     The script gets SIGTERM and its grace (limits.grace, 30 s), then SIGKILL. What it saved is committed.
 
@@ -244,13 +266,23 @@ def stop_command(jobs: tuple[str, ...], sentence: str, and_wait: bool, as_json: 
 
     async def work(embedded: Embedded) -> int:
         user = embedded.user
-        ids = [await embedded.service.resolve(name) for name in jobs]
-        records = [await embedded.service.stop(job_id, user, sentence or f"{user} stopped it.") for job_id in ids]
+        ids, studies = await _meant(embedded, jobs)
+        why = sentence or f"{user} stopped it."
+        records = [await embedded.service.stop(job_id, user, why) for job_id in ids]
+        asked = {study_id: await embedded.studies.stop(study_id, user, why) for study_id in studies}
         await embedded.ensure_driven()
         if and_wait:
             for job_id in ids:
                 await embedded.until_finished(job_id)
+            for study_id in studies:
+                await _until_over(embedded, study_id)
             records = [await embedded.service.get(job_id) for job_id in ids]
+        if as_json:
+            records += [job for study_id in studies for job in await embedded.studies.jobs(study_id)]
+        else:
+            for study_id, count in asked.items():
+                word = "has finished already" if not count else "has finished" if and_wait else "is told to stop"
+                render.line(f"{study_id} {word}" + (f": {render.count(count, 'job')}" if count else ""))
         if as_json:
             render.json(records)
         else:

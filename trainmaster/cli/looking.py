@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from trainmaster.cli import render
-from trainmaster.cli.selecting import read_selection, selection_options
+from trainmaster.cli.selecting import chosen, in_order, selection_options
 from trainmaster.cli.words import json_option, with_embedded
 from trainmaster.core import ledger
+from trainmaster.core.compare import machine_words
 from trainmaster.core.facts import ExitReport, Heartbeat
 from trainmaster.core.job import CheckpointRef, JobRecord, Outcome, Phase
 from trainmaster.core.metrics import BESIDE_METRICS
@@ -37,6 +38,7 @@ _LINE_STYLES = {
 def list_command(as_json: bool, **flags: Any) -> int:  # noqa: FBT001
     """Show jobs, newest first.
 
+    A study is one line, unless options choose jobs; --study lists its jobs.
     A job that lacks a value that --where asks for does not match.
 
     \b
@@ -47,23 +49,42 @@ def list_command(as_json: bool, **flags: Any) -> int:  # noqa: FBT001
 
     async def work(embedded: Embedded) -> int:
         now = embedded.ports.clock.now()
-        selection = read_selection(flags, now)
-        jobs = await embedded.ports.database.find(selection)
-        if as_json:
-            render.json(jobs)
-        elif not jobs:
-            render.note("no jobs" if selection == Selection(limit=selection.limit) else "no such jobs")
+        selection = await chosen(embedded, flags)
+        is_everything = selection == Selection(limit=selection.limit)
+        if is_everything and not as_json:
+            rows = await _folded(embedded, selection.limit, now)
         else:
-            render.table(("JOB", "PHASE", "AGE", "RAN", "TRY", "DURABLE", "ABOUT"), [_row(job, now) for job in jobs])
+            jobs = in_order(await embedded.ports.database.find(selection), selection)
+            rows = [_row(job, now) for job in jobs]
+            if as_json:
+                render.json(jobs)
+                return 0
+        if not rows:
+            render.note("no jobs" if is_everything else "no such jobs")
+        else:
+            render.table(("JOB", "PHASE", "AGE", "RAN", "TRY", "DURABLE", "ABOUT"), rows)
         return 0
 
     return with_embedded(work)
 
 
+async def _folded(embedded: Embedded, limit: int, now: datetime) -> list[tuple[str, ...]]:
+    """Jobs, newest first, each study as one line among them: a hundred of its jobs would hide everything else."""
+    jobs = await embedded.ports.database.find(Selection(without_studies=True, limit=limit))
+    rows = [(job.submitted_at, _row(job, now)) for job in jobs]
+    for study in await embedded.ports.database.studies(limit):
+        from trainmaster.cli.study_table import study_row
+
+        rows.append((study.submitted_at, study_row(study, await embedded.studies.children(study.id), now)))
+    return [row for _, row in sorted(rows, key=lambda found: found[0], reverse=True)[:limit]]
+
+
 def _row(job: JobRecord, now: datetime) -> tuple[str, ...]:
     about = job.reason.sentence if job.reason is not None else f"waits for {job.waits_for}" if job.waits_for else ""
     if job.outcome is Outcome.SUCCEEDED:
-        about = " ".join(f"{k}={v}" for k, v in sorted(job.spec.tags.items()))
+        # The jobs of a study have their tags in common; what they try is what tells them apart.
+        words = job.spec.tags if job.study is None else job.spec.hyperparameters
+        about = " ".join(f"{k}={v}" for k, v in sorted(words.items()))
     durable = "" if job.head is None else f"step {job.head.step}" if job.head.step is not None else job.head.id
     return (
         job.id,
@@ -77,10 +98,10 @@ def _row(job: JobRecord, now: datetime) -> tuple[str, ...]:
 
 
 @click.command("show")
-@click.argument("job")
+@click.argument("job", metavar="JOB|STUDY")
 @json_option
 def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
-    """Show everything about one job.
+    """Show everything about one job, or about one study.
 
     \b
     Example:
@@ -88,6 +109,12 @@ def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """
 
     async def work(embedded: Embedded) -> int:
+        study = await embedded.studies.find(job)
+        if study is not None:
+            from trainmaster.cli.study_table import show_study
+
+            await show_study(embedded, study, as_json=as_json)
+            return 0
         record = await embedded.service.get(await embedded.service.resolve(job))
         beat, report = await _machine_side(embedded, record)
         now = embedded.ports.clock.now()
@@ -105,7 +132,7 @@ def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
 
 def _durable(job: JobRecord, beat: Heartbeat | None, now: datetime) -> dict[str, object]:
     """The last durable step, its age, and what would be lost if the machine died now."""
-    head = job.head
+    head = job.head or (job.continues.checkpoint if job.continues is not None else None)
     if beat is not None and beat.commit is not None:
         head = beat.commit
     age_s = None if head is None else round((now - head.taken_at).total_seconds(), 1)
@@ -165,8 +192,13 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
         ("left out", ", ".join(job.code.left_out)),
         ("command", _command(job)),
         ("python", job.origin.python),
+        ("machine", machine_words(job.current.machine) if job.attempts else ""),
         ("tags", " ".join(f"{k}={v}" for k, v in sorted(job.spec.tags.items()))),
         ("parameters", " ".join(f"{k}={v}" for k, v in sorted(job.spec.hyperparameters.items()))),
+        ("seed", "" if job.seed is None else str(job.seed)),
+        ("study", "" if job.study is None else f"number {job.study.index} of {job.study.id}"),
+        ("goes on from", _continues(job)),
+        ("runs again", job.reruns),
         ("attempts", f"{job.attempt}; {_budgets(job)}"),
         ("durable", _durable_words(job, durable)),
     ]
@@ -189,6 +221,17 @@ def _command(job: JobRecord) -> str:
     if spec.command is not None:
         return spec.command if isinstance(spec.command, str) else " ".join(spec.command)
     return " ".join([spec.entry_point or "", *spec.arguments])
+
+
+def _continues(job: JobRecord) -> str:
+    found = job.continues
+    if found is None:
+        return ""
+    if found.checkpoint is None:
+        return f"{found.job}, which had committed nothing"
+    step = "" if found.checkpoint.step is None else f", step {found.checkpoint.step}"
+    whose = "" if found.source == found.job else f" of {found.source}"
+    return f"{found.job}, checkpoint {found.checkpoint.id}{whose}{step}"
 
 
 def _budgets(job: JobRecord) -> str:

@@ -19,6 +19,9 @@ from trainmaster.quick_imports import import_asyncio, import_msgspec
 COMMANDS = {
     "run": ("submitting", "Submit a job and follow it to its end."),
     "submit": ("submitting", "Submit a job and return at once."),
+    "study": ("studying", "Try a job with every combination of some parameters."),
+    "resume": ("again", "Go on with a job or study that was stopped or failed."),
+    "rerun": ("again", "Run a job again as its record says."),
     "list": ("looking", "Show jobs, newest first."),
     "show": ("looking", "Show everything about one job."),
     "why": ("looking", "Tell a job's story: what happened, and why."),
@@ -91,7 +94,7 @@ def cli(ctx: click.Context) -> None:
     trainmaster run train.py -- --lr 0.1    train, keep everything, survive a kill
     trainmaster why last                    what happened, and why
 
-    A JOB is named by its id, the first letters of it, its name, or `last`.
+    A JOB is named by its id, the first letters of it, its name, or `last`; a STUDY likewise, but for `last`.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

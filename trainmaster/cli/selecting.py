@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from trainmaster.cli.words import split_pairs
 from trainmaster.core.job import JobRecord, Outcome, Phase
@@ -16,6 +17,7 @@ from trainmaster.errors import InvalidSpec
 from trainmaster.ports.database import Selection
 from trainmaster.spec.where import parse_where
 
+_ALL = 1_000_000
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -33,6 +35,7 @@ def selection_options(*, limit: int) -> Callable[[_Command], _Command]:
         click.option(
             "--since", metavar="TIME", help="Only submitted within, such as 2h or 7d; or after a date such as 2026-01-31."
         ),
+        click.option("--study", metavar="STUDY", help="Only jobs of this study."),
         click.option("--where", metavar="CONDITION", help="Only jobs that fit, such as 'hp.lr < 0.1 and metric.loss < 0.3'."),
         click.option("--limit", type=click.IntRange(1, 100_000), default=limit, help=f"At most so many; default {limit}."),
     ]
@@ -58,11 +61,28 @@ def read_selection(flags: Mapping[str, Any], now: datetime) -> Selection:
     )
 
 
+async def chosen(embedded: Embedded, flags: Mapping[str, Any]) -> Selection:
+    """What the options say; of a study all jobs, unless a limit is given."""
+    selection = read_selection(flags, embedded.ports.clock.now())
+    if flags["study"] is None:
+        return selection
+    source = click.get_current_context().get_parameter_source("limit")
+    limit = selection.limit if source is click.core.ParameterSource.COMMANDLINE else _ALL
+    return replace(selection, study=await embedded.studies.resolve(flags["study"]), limit=limit)
+
+
+def in_order(jobs: list[JobRecord], selection: Selection) -> list[JobRecord]:
+    """A study's jobs in the order of its combinations; others newest first, as they come."""
+    if selection.study is None:
+        return jobs
+    return sorted(jobs, key=lambda job: job.study.index if job.study is not None else 0)
+
+
 async def chosen_jobs(embedded: Embedded, names: tuple[str, ...], flags: Mapping[str, Any]) -> list[JobRecord]:
     """Jobs that were named, in that order, and each once; without names, those that the options choose."""
-    selection = read_selection(flags, embedded.ports.clock.now())
+    selection = await chosen(embedded, flags)
     if not names:
-        return await embedded.ports.database.find(selection)
+        return in_order(await embedded.ports.database.find(selection), selection)
     if selection != Selection(limit=selection.limit):
         raise InvalidSpec("JOB", "jobs are named, or chosen by options; not both at once")
     ids = dict.fromkeys([await embedded.service.resolve(name) for name in names])

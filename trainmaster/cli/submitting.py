@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import click
 
 from trainmaster.cli import render
 from trainmaster.cli.words import json_option, run, split_pairs
+from trainmaster.core.job import Code, JobId, JobRecord
 from trainmaster.embedded import Embedded, Submission, exit_code, opened
 from trainmaster.errors import InvalidSpec
 from trainmaster.spec.job_spec import JobSpec
@@ -22,8 +23,8 @@ _JOB_FILE_BYTES_MAX = 4 << 20
 _Command = Callable[..., Any]
 
 
-def _shared(command: _Command) -> _Command:
-    """Options that `run` and `submit` have in common."""
+def shared_options(command: _Command) -> _Command:
+    """Options that `run`, `submit` and `study` have in common."""
     options = (
         click.argument("what", metavar="SCRIPT|JOB_FILE"),
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
@@ -50,7 +51,7 @@ def _shared(command: _Command) -> _Command:
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
-@_shared
+@shared_options
 @click.option("--detach", "-d", is_flag=True, help="Return at once; the job goes on in the background.")
 def run_command(what: str, arguments: tuple[str, ...], detach: bool, as_json: bool, **flags: Any) -> int:  # noqa: FBT001
     """Submit a job and follow it to its end.
@@ -67,7 +68,7 @@ def run_command(what: str, arguments: tuple[str, ...], detach: bool, as_json: bo
 
 
 @click.command("submit")
-@_shared
+@shared_options
 def submit_command(what: str, arguments: tuple[str, ...], as_json: bool, **flags: Any) -> int:  # noqa: FBT001
     """Submit a job and return at once.
 
@@ -85,26 +86,35 @@ async def _run(spec: JobSpec, folder: Path, *, detach: bool, as_json: bool) -> i
     async with opened() as embedded:
         submission = await embedded.submit(spec, folder, os.environ, render.progress)
         _tell(submission)
-        if detach:
-            await embedded.ensure_driven()
-            _detached(submission, as_json=as_json)
-            return 0
-        return await _follow(embedded, submission, as_json=as_json)
+        return await detach_or_follow(embedded, submission.job, detach=detach, as_json=as_json)
 
 
-async def _follow(embedded: Embedded, submission: Submission, *, as_json: bool) -> int:
+async def detach_or_follow(embedded: Embedded, job: JobRecord, *, detach: bool, as_json: bool) -> int:
+    """What comes after a job was accepted."""
+    if not detach:
+        return await _follow(embedded, job.id, as_json=as_json)
+    await embedded.ensure_driven()
+    if as_json:
+        render.json(job)
+    else:
+        render.line(job.id)
+        render.note(f"follow it: trainmaster logs -f {job.id}")
+    return 0
+
+
+async def _follow(embedded: Embedded, job_id: JobId, *, as_json: bool) -> int:
     """Drive the loop and print what comes, until the job is over or the user has seen enough."""
     import sys
 
     from trainmaster.cli.following import Follower, drive_and_follow
 
-    follower = Follower(embedded, submission.job.id, sys.stderr if as_json else sys.stdout)
+    follower = Follower(embedded, job_id, sys.stderr if as_json else sys.stdout)
     try:
         over = await drive_and_follow(embedded, follower)
     except BrokenPipeError:
         await embedded.ensure_driven()
         raise
-    job = await embedded.service.get(submission.job.id)
+    job = await embedded.service.get(job_id)
     if as_json:
         render.json(job)
     if not over:
@@ -122,7 +132,15 @@ async def _follow(embedded: Embedded, submission: Submission, *, as_json: bool) 
 
 def read_job(what: str, arguments: tuple[str, ...], flags: dict[str, Any]) -> tuple[JobSpec, Path]:
     """The spec and its source folder, from a job file or a script and flags."""
-    from trainmaster.spec.parse import spec_from_mapping, with_overrides
+    from trainmaster.spec.parse import spec_from_mapping
+
+    mapping, folder = read_mapping(what, arguments, flags)
+    return spec_from_mapping(mapping), folder
+
+
+def read_mapping(what: str, arguments: tuple[str, ...], flags: dict[str, Any]) -> tuple[dict[str, object], Path]:
+    """What a job file says, or a script stands for, with flags laid over it; nothing of it is checked yet."""
+    from trainmaster.spec.parse import with_overrides
 
     path = Path(what)
     _refuse_no_file(path, what)
@@ -136,7 +154,7 @@ def read_job(what: str, arguments: tuple[str, ...], flags: dict[str, Any]) -> tu
         folder = Path(flags["source_dir"]).absolute()
     mapping = with_overrides(mapping, _overrides(flags))
     mapping["source_dir"] = str(folder)
-    return spec_from_mapping(mapping), folder
+    return mapping, folder
 
 
 def _refuse_no_file(path: Path, what: str) -> None:
@@ -202,7 +220,7 @@ def _overrides(flags: dict[str, Any]) -> dict[str, object]:
     found: dict[str, object] = {
         "env": env,
         "tags": split_pairs(flags["tag"], "--tag"),
-        "hyperparameters": {k: _value(v) for k, v in split_pairs(flags["hp"], "--hp").items()},
+        "hyperparameters": {k: typed(v) for k, v in split_pairs(flags["hp"], "--hp").items()},
     }
     named = {
         "name": "name",
@@ -222,7 +240,7 @@ def _overrides(flags: dict[str, Any]) -> dict[str, object]:
     return found
 
 
-def _value(text: str) -> object:
+def typed(text: str) -> object:
     """A hyperparameter typed as it reads: 0.1 is a number, true is a truth value, the rest is text."""
     import msgspec
 
@@ -245,23 +263,19 @@ def _nearby(path: Path) -> str:
 
 
 def _tell(submission: Submission) -> None:
-    job = submission.job
-    for text in submission.notes:
+    tell_code(submission.job.id, submission.job.id, submission.job.code, submission.left_out, submission.notes)
+
+
+def tell_code(name: str, job_id: str, code: Code, left_out: Sequence[tuple[str, str]], notes: Sequence[str]) -> None:
+    """What the snapshot holds, and what it does not; `job_id` is of a job that has it."""
+    for text in notes:
         render.note(text, "yellow")
-    if submission.left_out:
-        shown = ", ".join(path for path, _ in submission.left_out[:4])
-        more = f" and {len(submission.left_out) - 4} more" if len(submission.left_out) > 4 else ""
-        render.note(f"left out of the snapshot: {shown}{more}  (trainmaster show {job.id} lists them)")
-    if job.code.in_place:
-        render.note(f"{job.id}: runs in {job.code.folder} itself; there is no snapshot of the code", "yellow")
+    if left_out:
+        shown = ", ".join(path for path, _ in left_out[:4])
+        more = f" and {len(left_out) - 4} more" if len(left_out) > 4 else ""
+        render.note(f"left out of the snapshot: {shown}{more}  (trainmaster show {job_id} lists them)")
+    if code.in_place:
+        render.note(f"{name}: runs in {code.folder} itself; there is no snapshot of the code", "yellow")
         return
-    commit = f", commit {job.code.commit[:9]}{' + changes' if job.code.dirty else ''}" if job.code.commit else ""
-    render.note(f"{job.id}: {render.count(job.code.files, 'file')}, {render.size(job.code.size_bytes)} packed{commit}")
-
-
-def _detached(submission: Submission, *, as_json: bool) -> None:
-    if as_json:
-        render.json(submission.job)
-    else:
-        render.line(submission.job.id)
-        render.note(f"follow it: trainmaster logs -f {submission.job.id}")
+    commit = f", commit {code.commit[:9]}{' + changes' if code.dirty else ''}" if code.commit else ""
+    render.note(f"{name}: {render.count(code.files, 'file')}, {render.size(code.size_bytes)} packed{commit}")

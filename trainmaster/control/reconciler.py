@@ -13,7 +13,7 @@ from trainmaster.core.decide import Decision, decide
 from trainmaster.core.facts import LaunchRefusal
 from trainmaster.core.instructions import CloseAttempt, Instruction, Launch, OpenAttempt, OrderStop, Release, Seal
 from trainmaster.core.job import JobId, JobRecord
-from trainmaster.core.messages import ClaimFile, OpenFile, OrderFile, OrderKind
+from trainmaster.core.messages import ClaimFile, OpenFile, OrderFile, OrderKind, job_file
 from trainmaster.errors import NoCapacity, ProviderRejected, StoreError
 from trainmaster.ports.provider import Capability, LaunchRequest
 from trainmaster.spec import layout
@@ -65,7 +65,15 @@ async def _perform_one(instruction: Instruction, job: JobRecord, ports: Ports) -
     store = ports.store
     match instruction:
         case OpenAttempt():
-            opened = OpenFile(attempt=instruction.attempt, resumes=instruction.resumes, heads=list(instruction.heads))
+            if job.study is not None and instruction.attempt == 1:
+                # Its study was accepted as a whole, without a write to the store for each job: this is the first who needs it.
+                await store.put(layout.spec(job.id), msgspec.json.encode(job_file(job)))
+            opened = OpenFile(
+                attempt=instruction.attempt,
+                resumes=instruction.resumes,
+                heads=list(instruction.heads),
+                of_job=instruction.of_job,
+            )
             await store.put(layout.opened(job.id, instruction.attempt), msgspec.json.encode(opened))
         case Launch():
             await ports.providers[instruction.placement.provider].launch(_launch_request(instruction, job, ports))
@@ -103,4 +111,5 @@ def _launch_request(launch: Launch, job: JobRecord, ports: Ports) -> LaunchReque
         start_s_max=ports.timing.start_s_max,
         machine_s_max=ports.timing.machine_s_max,
         ends_with_lease=Capability.CONFIRMS_GONE not in provider.capabilities,
+        environment=job.study.batch if job.study is not None else "",
     )

@@ -8,10 +8,10 @@ from trainmaster.control.observe import Ports, commits
 from trainmaster.core import checkpoints
 from trainmaster.core.decide import request_stop
 from trainmaster.core.facts import ExitReport, Heartbeat
-from trainmaster.core.job import CheckpointRef, Code, JobId, JobRecord, Origin, Phase, Reason, StopRequest
-from trainmaster.core.messages import JobFile
+from trainmaster.core.job import CheckpointRef, Code, JobId, JobRecord, Origin, Reason, StopRequest
+from trainmaster.core.messages import job_file
 from trainmaster.core.schedule import why_never
-from trainmaster.core.story import StoryLine
+from trainmaster.core.submission import new_job, submitted_line
 from trainmaster.errors import InvalidSpec, Refused, RevisionConflict, UnknownJob
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import JobSpec
@@ -26,6 +26,9 @@ class Service:
 
     async def refuse_impossible(self, spec: JobSpec) -> None:
         """Say no before anything is stored: what no machine here can ever do does not become a job."""
+        if spec.study is not None:
+            hint = "`trainmaster study JOB_FILE` tries every combination of its grid"
+            raise InvalidSpec("study", "this describes a study, not one job", hint=hint)
         for path, sentence in unknown_provider(spec, frozenset(self._ports.providers)):
             raise InvalidSpec(path, sentence)
         provider = self._ports.providers[spec.provider]
@@ -39,24 +42,13 @@ class Service:
 
     async def submit(self, job_id: JobId, spec: JobSpec, code: Code, origin: Origin) -> JobRecord:
         """Accept a job. What this returned from is remembered, whatever happens next."""
-        await self.refuse_impossible(spec)
-        now = self._ports.clock.now()
-        job = JobRecord(
-            id=job_id,
-            spec=spec,
-            code=code,
-            origin=origin,
-            submitted_at=now,
-            updated_at=now,
-            waiting_since=now,
-            phase=Phase.QUEUED,
-        )
-        file = JobFile(id=job.id, spec=spec, code=code, origin=origin)
-        await self._ports.store.put(layout.spec(job.id), msgspec.json.encode(file))
-        what = f"the folder {code.folder} in place" if code.in_place else f"snapshot {(code.sha256 or '')[:12]} of {code.folder}"
-        said = f"{origin.user} submitted {spec.name}: {what}."
-        line = StoryLine(at=now, event="submitted", sentence=said, rule="asked by a user")
-        await self._ports.database.add(job, [line], now)
+        return await self.accept(new_job(job_id, spec, code, origin, self._ports.clock.now()))
+
+    async def accept(self, job: JobRecord) -> JobRecord:
+        """Accept a job as it is to be remembered."""
+        await self.refuse_impossible(job.spec)
+        await self._ports.store.put(layout.spec(job.id), msgspec.json.encode(job_file(job)))
+        await self._ports.database.add(job, [submitted_line(job)], job.submitted_at)
         return job
 
     async def stop(self, job_id: JobId, by: str, sentence: str) -> JobRecord:
@@ -86,6 +78,9 @@ class Service:
         found = await self._ports.database.resolve(text) if text else []
         if len(found) == 1:
             return found[0]
+        for study_id in await self._ports.database.resolve_study(text) if text else []:
+            hint = f"`trainmaster show {study_id}` lists them"
+            raise UnknownJob(f"{study_id} is a study: name one of its jobs", hint=hint)
         if found:
             raise UnknownJob(f'"{text}" could be any of: {", ".join(found)}', hint="give more letters of the id")
         if text == "last":

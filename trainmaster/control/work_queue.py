@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from trainmaster.control.observe import Ports
-from trainmaster.control.placer import place_waiting
+from trainmaster.control.placer import Placer
 from trainmaster.control.reconciler import reconcile_job
 from trainmaster.control.sweeper import sweep
 from trainmaster.core.job import JobId, Phase, allocation_name
@@ -27,6 +27,7 @@ class WorkQueue:
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
+        self._placer = Placer(ports)
         self._stepping: dict[JobId, asyncio.Task[None]] = {}
         self._watching: dict[JobId, asyncio.Task[None]] = {}
         self._troubles: dict[JobId, int] = {}
@@ -70,7 +71,7 @@ class WorkQueue:
             # Where nobody writes, looking for what others wrote may take a little longer.
             self._rest_s = ports.timing.poll_s if mark != self._mark else min(self._rest_s * 1.5, ports.timing.poll_s * 2.5)
             if mark != self._mark or (self._place_at is not None and now >= self._place_at):
-                self._place_at = await place_waiting(ports)
+                self._place_at = await self._placer.place_waiting()
                 self._mark = mark
                 now = ports.clock.now()  # what was placed just now is due just now
             free = _STEPS_AT_ONCE - len(self._stepping)

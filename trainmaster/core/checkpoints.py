@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainmaster.core.job import CheckpointRef, JobRecord
+from trainmaster.core.job import CheckpointRef, Continues, JobId, JobRecord, Outcome
 from trainmaster.core.messages import Manifest
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key, parse_checkpoint_id
@@ -24,6 +24,19 @@ def is_accepted(job: JobRecord, checkpoint_id: str) -> bool:
 def heads(job: JobRecord) -> tuple[str, ...]:
     """The newest accepted commit of each attempt that is over."""
     return tuple(a.head.id for a in job.attempts if a.ended_at is not None and a.head is not None)
+
+
+def inherited(job: JobRecord) -> Continues | None:
+    """What the newest attempt goes on from when that is another job's work: until an attempt before it has committed its own."""
+    is_own = any(attempt.head is not None for attempt in job.attempts[:-1])
+    return None if is_own or job.continues is None or job.continues.checkpoint is None else job.continues
+
+
+def needs_checkpoint_of(job: JobRecord) -> JobId | None:
+    """The job whose checkpoint this one, or whoever goes on from it, may still restore; None: it has its own, or needs none."""
+    if job.head is not None or job.outcome is Outcome.SUCCEEDED or job.continues is None or job.continues.checkpoint is None:
+        return None
+    return job.continues.source
 
 
 def stand_ins(resumes: CheckpointRef, accepted_heads: Iterable[str], commits: Iterable[CheckpointRef]) -> list[CheckpointRef]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from trainmaster.core import ledger
-from trainmaster.core.job import JobRecord
+from trainmaster.core.job import JobRecord, Machine
 from trainmaster.core.metrics import MetricSummary
 
 
@@ -102,7 +103,12 @@ def _facts(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
     yield "python", job.origin.python
     yield "submitted from", f"{job.origin.user}@{job.origin.host}:{job.origin.folder}"
     yield "trainmaster", job.origin.version
+    if job.seed is not None:
+        yield "seed", str(job.seed)
+    if job.continues is not None:
+        yield "goes on from", job.continues.job
     if job.attempts:
+        yield from _hardware(job.current.machine)
         placement = job.current.placement
         gpus = f", {len(placement.gpus)} GPU" if placement.gpus else ""
         yield "placed on", f"{placement.provider}, {placement.cpus:g} CPU{gpus}"
@@ -115,6 +121,32 @@ def _facts(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
         yield f"metric.{name}", metric_words(found)
 
 
+def machine_words(machine: Machine | None) -> str:
+    """What a job ran on, in one line; empty: nobody said."""
+    if machine is None:
+        return ""
+    gpus = [f"{machine.gpus.count(name)} × {name}" for name in dict.fromkeys(machine.gpus)]
+    return ", ".join([machine.host, f"{machine.cpus} × {machine.cpu}", f"{machine.memory / 2**30:.1f} GiB", *gpus])
+
+
+def package_differences(one: str, other: str) -> list[Difference]:
+    """What differs between two locks, each a text of ``name==version`` lines; empty text: one of them does not have it."""
+    left, right = _packages(one), _packages(other)
+    names = sorted({*left, *right})
+    return [Difference(name, left.get(name, ""), right.get(name, "")) for name in names if left.get(name) != right.get(name)]
+
+
+def _packages(lock: str) -> dict[str, str]:
+    """Name and version of each package; hashes, comments and options are not what somebody compares."""
+    found: dict[str, str] = {}
+    for line in lock.splitlines():
+        name, equals, rest = line.strip().partition("==")
+        if equals and not name.startswith(("#", "-")):
+            version = re.split(r"[\s;\\]", rest.strip(), maxsplit=1)[0]
+            found[re.sub(r"[-_.]+", "-", name.partition("[")[0].strip()).lower()] = version
+    return found
+
+
 def metric_words(found: MetricSummary) -> str:
     """A metric in one cell: its last value, and between which it was."""
     last, low, high = (shown_number(value) for value in (found.last, found.min, found.max))
@@ -124,6 +156,14 @@ def metric_words(found: MetricSummary) -> str:
 def shown_number(value: float | None) -> str:
     """A measured value as a table shows it."""
     return "none" if value is None else f"{value:.5g}"
+
+
+def _hardware(machine: Machine | None) -> Iterator[tuple[str, str]]:
+    if machine is not None:
+        yield "machine.host", machine.host
+        yield "machine.cpu", f"{machine.cpus} × {machine.cpu}"
+        yield "machine.memory", f"{machine.memory / 2**30:.1f} GiB"
+        yield "machine.gpus", ", ".join(machine.gpus)
 
 
 def _flat(value: Mapping[str, object], path: str) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from trainmaster.core.job import (
     Attempt,
     Budget,
     CheckpointRef,
+    Continues,
     Ending,
     EndingKind,
     JobRecord,
@@ -74,13 +75,17 @@ def place(job: JobRecord, placement: Placement, now: datetime) -> Decision:
         return Decision(job=job, wake_at=wake_at)  # a stop beats every placement
     now = max(now, job.updated_at)
     attempt = Attempt(number=job.attempt + 1, waiting_since=job.waiting_since, placed_at=now, placement=placement, resumes=job.head)
+    if job.head is None and job.continues is not None:
+        attempt = replace(attempt, resumes=job.continues.checkpoint)
     placed = replace(job, phase=Phase.PLACING, attempts=(*job.attempts, attempt), not_before=None, waits_for="", updated_at=now)
     gpus = f", GPU {','.join(map(str, placement.gpus))}" if placement.gpus else ""
     sentence = f"Attempt {attempt.number} goes to {placement.provider}: {placement.cpus:g} CPU{gpus}."
     lines = [_line(placed, now, "placed", sentence, rule="first come, first served inside a priority")]
-    if job.head is not None:
-        step = "" if job.head.step is None else f" at step {job.head.step}"
-        sentence = f"It resumes from checkpoint {job.head.id}{step}."
+    if attempt.resumes is not None:
+        source = checkpoints.inherited(placed)
+        whose = "" if source is None else f" of job {source.source}"
+        step = "" if attempt.resumes.step is None else f" at step {attempt.resumes.step}"
+        sentence = f"It resumes from checkpoint {attempt.resumes.id}{whose}{step}."
         lines.append(_line(placed, now, "resumes", sentence, rule="restore takes the accepted head"))
     return Decision(job=placed, instructions=_launch(placed, now), wake_at=wake_at, lines=tuple(lines))
 
@@ -234,7 +239,7 @@ def _conclude(job: JobRecord, ending: Ending, now: datetime) -> Decision:
         interruptions=job.interruptions + (charged is Budget.INTERRUPTIONS),
     )
     event = "crashed" if ending.kind is EndingKind.FAILED else ending.kind.value  # "failed" is said of the job, once
-    saved = "No checkpoint was committed; it starts from the beginning." if job.head is None else _saved(job.head)
+    saved = _saved(job.head, job.continues)
     sentence = f"Attempt {ended.number} ended: {ending.reason.sentence} {step.sentence} {saved}"
     rule = f"retry.{charged.value}" if charged is not None else "capacity"
     line = _line(queued, now, event, sentence, rule=rule, evidence=ending.reason.evidence)
@@ -315,7 +320,10 @@ def _counts_as_gone(job: JobRecord, facts: Facts, now: datetime, timing: Timing)
 def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRecord:
     """What the facts add to the record: how far the runner came, its newest commit, and what it measured."""
     attempt = job.current
-    timeline, metrics = attempt.timeline, attempt.metrics
+    timeline, metrics, machine = attempt.timeline, attempt.metrics, attempt.machine
+    said = facts.exit or facts.heartbeat
+    if said is not None and said.machine is not None:
+        machine = said.machine
     if facts.exit is not None:
         timeline, metrics = facts.exit.timeline, facts.exit.metrics
     elif facts.heartbeat is not None:
@@ -327,7 +335,7 @@ def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRe
         is_time = now - job.updated_at >= timedelta(seconds=timing.measure_s)
         metrics = facts.heartbeat.metrics if is_time or (timeline, head) != (attempt.timeline, attempt.head) else metrics
     silent_s = _silent_s(job, facts, now, timing)
-    noted = replace(attempt, timeline=timeline, head=head, metrics=metrics, silent_s=silent_s)
+    noted = replace(attempt, timeline=timeline, head=head, metrics=metrics, machine=machine, silent_s=silent_s)
     return replace(job, attempts=(*job.attempts[:-1], noted), head=head or job.head)
 
 
@@ -368,8 +376,11 @@ def _launch(job: JobRecord, now: datetime) -> tuple[Instruction, ...]:
     attempt = job.current
     limit_s = job.spec.limits.run
     left_s = None if limit_s is None else max(0.0, limit_s - ledger.running_s(job, now))
+    source = checkpoints.inherited(job)
+    heads = checkpoints.heads(job) if source is None else tuple(source.heads)
+    of_job = "" if source is None else source.source
     return (
-        OpenAttempt(job_id=job.id, attempt=attempt.number, resumes=attempt.resumes, heads=checkpoints.heads(job)),
+        OpenAttempt(job_id=job.id, attempt=attempt.number, resumes=attempt.resumes, heads=heads, of_job=of_job),
         Launch(
             name=allocation_name(job.id, attempt.number),
             job_id=job.id,
@@ -402,9 +413,14 @@ def _soon(now: datetime, timing: Timing) -> datetime:
     return now + timedelta(seconds=min(timing.look_s, timing.soon_s))
 
 
-def _saved(head: CheckpointRef) -> str:
+def _saved(head: CheckpointRef | None, continues: Continues | None) -> str:
+    whose = ""
+    if head is None and continues is not None:
+        head, whose = continues.checkpoint, f" of job {continues.source}"
+    if head is None:
+        return "No checkpoint was committed; it starts from the beginning."
     step = "" if head.step is None else f" (step {head.step})"
-    return f"It goes on from checkpoint {head.id}{step}."
+    return f"It goes on from checkpoint {head.id}{whose}{step}."
 
 
 def _line(

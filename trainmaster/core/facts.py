@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from trainmaster.core.job import CheckpointRef, Timeline
+from trainmaster.core.job import CheckpointRef, Machine, Timeline
 from trainmaster.core.metrics import MetricSummary
 
 
@@ -72,6 +72,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     progress: tuple[str, int, int] | None = None
     #: what was measured so far
     metrics: dict[str, MetricSummary] = {}
+    machine: Machine | None = None
     #: what the user should know: a commit that failed, logs dropped, commits suspended
     warnings: list[str] = []
 
@@ -101,6 +102,7 @@ class ExitReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: int | None = None
     #: what was measured
     metrics: dict[str, MetricSummary] = {}
+    machine: Machine | None = None
     #: files written in the working folder that were not kept
     left_behind: list[str] = []
     warnings: list[str] = []

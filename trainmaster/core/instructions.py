@@ -15,6 +15,8 @@ class OpenAttempt(Struct, frozen=True, kw_only=True):
     resumes: CheckpointRef | None
     #: newest accepted commit of each earlier attempt: what is older than them may stand in for a damaged one
     heads: tuple[str, ...] = ()
+    #: the job whose checkpoint it is; empty: its own
+    of_job: str = ""
 
 
 class Launch(Struct, frozen=True, kw_only=True):

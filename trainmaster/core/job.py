@@ -116,6 +116,47 @@ class CheckpointRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: int = 0
 
 
+class Machine(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an attempt ran on, as its runner found it."""
+
+    host: str = ""
+    #: the processor by name
+    cpu: str = ""
+    cpus: int = 0
+    memory: int = 0
+    #: the GPUs it was given, by name
+    gpus: tuple[str, ...] = ()
+
+
+class StudyRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which study a job belongs to, and which of its combinations it tries."""
+
+    id: str
+    #: counted from 1
+    index: int
+    #: how many of the study's jobs may hold machines at one time; None: as many as fit
+    max_parallel: int | None = None
+    #: the jobs that were submitted together share one environment of their submitter, kept under this name
+    batch: str = ""
+
+
+class Continues(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The job that this one goes on from, and what of it."""
+
+    job: JobId
+    #: its accepted head; None: it had committed nothing
+    checkpoint: CheckpointRef | None = None
+    #: newest accepted commit of each of its attempts: what is older than them may stand in for a damaged one
+    heads: list[str] = []
+    #: the job whose checkpoint it is, when that one had itself only gone on from another
+    checkpoint_of: str = ""
+
+    @property
+    def source(self) -> JobId:
+        """The job whose checkpoint it is."""
+        return JobId(self.checkpoint_of) if self.checkpoint_of else self.job
+
+
 class Timeline(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a runner did what, by its own clock."""
 
@@ -146,6 +187,7 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     charged: Budget | None = None
     #: what was measured, in a few numbers each
     metrics: dict[str, MetricSummary] = {}
+    machine: Machine | None = None
 
 
 class StopRequest(Struct, frozen=True, kw_only=True):
@@ -185,6 +227,17 @@ class JobRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: Outcome | None = None
     reason: Reason | None = None
     finished_at: datetime | None = None
+    #: what the script may begin its random numbers with
+    seed: int | None = None
+    study: StudyRef | None = None
+    #: a stopped or failed job goes on as this one
+    continues: Continues | None = None
+    #: the job whose record this one repeats
+    reruns: str = ""
+    #: key of the environment to use again; empty: resolved anew
+    lock: str = ""
+    #: wheel folder of the submission, kept in the store; empty: it had none
+    wheelhouse: str = ""
 
     @property
     def attempt(self) -> int:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from trainmaster.core.job import CheckpointRef, Code, Origin
+from trainmaster.core.job import CheckpointRef, Code, JobRecord, Origin
 from trainmaster.spec.job_spec import JobSpec
 
 
@@ -19,6 +19,24 @@ class JobFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     spec: JobSpec
     code: Code
     origin: Origin
+    seed: int | None = None
+    #: environment whose lock is installed as it is, without resolving anything: a key of envs/<key>/lock.txt
+    lock: str = ""
+    #: wheel folder of the submission, kept in the store: a hash of wheels/<sha256>.json
+    wheelhouse: str = ""
+
+
+def job_file(job: JobRecord) -> JobFile:
+    """What the runners of a job are told of it: derived from the record, so that it can be written again at any time."""
+    return JobFile(
+        id=job.id,
+        spec=job.spec,
+        code=job.code,
+        origin=job.origin,
+        seed=job.seed,
+        lock=job.lock,
+        wheelhouse=job.wheelhouse,
+    )
 
 
 class OpenFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,6 +47,8 @@ class OpenFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resumes: CheckpointRef | None = None
     #: newest accepted commit of each earlier attempt
     heads: list[str] = []
+    #: the job whose checkpoint it is, and whose heads these are; empty: its own
+    of_job: str = ""
 
 
 class ClaimFile(Struct, frozen=True, kw_only=True, omit_defaults=True):

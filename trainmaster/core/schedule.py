@@ -2,18 +2,21 @@
 
 First come, first served inside a priority, and nobody overtakes: a job that does not fit yet keeps those behind it waiting, so that
 a stream of small jobs never starves a large one. What cannot fit even into an empty machine (it shrank since the job was submitted)
-holds up nobody.
+holds up nobody; nor does a study whose `max_parallel` jobs are at work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
 from trainmaster.core.job import JobId, JobRecord, Placement
 from trainmaster.spec.job_spec import JobSpec
+
+#: so many are told who keeps them waiting
+_NAMED_MAX = 8
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
@@ -67,9 +70,14 @@ def why_never(spec: JobSpec, capacity: Capacity) -> str:
 
 
 def schedule(
-    waiting: Sequence[JobRecord], held: Sequence[Placement], capacity: Capacity, now: datetime
+    waiting: Sequence[JobRecord],
+    held: Sequence[Placement],
+    capacity: Capacity,
+    now: datetime,
+    running: Mapping[str, int] | None = None,
 ) -> tuple[list[Placed], list[Waits]]:
-    """Place what fits, in order; say for each of the others what it waits for."""
+    """Place what fits, in order; say for each of the others what it waits for. `running`: how many of each study hold machines."""
+    at_work = dict(running or {})
     cpus = capacity.cpus - sum(p.cpus for p in held)
     memory = capacity.memory - sum(p.memory for p in held)
     taken = {index for p in held for index in p.gpus}
@@ -77,6 +85,7 @@ def schedule(
     placed: list[Placed] = []
     waits: list[Waits] = []
     blocked_by: JobId | None = None
+    behind = 0
     for job in sorted(waiting, key=lambda j: (-j.spec.priority, j.submitted_at, j.id)):
         if job.not_before is not None and job.not_before > now:
             waits.append(Waits(job_id=job.id, sentence=f"a pause before the next attempt, until {job.not_before:%H:%M:%S} UTC"))
@@ -85,15 +94,25 @@ def schedule(
         if never:
             waits.append(Waits(job_id=job.id, sentence=never))
             continue
-        need = need_of(job.spec, capacity)
-        if blocked_by is not None:
-            waits.append(Waits(job_id=job.id, sentence=f"its turn: {blocked_by} is ahead"))
+        study = job.study
+        if study is not None and study.max_parallel is not None and at_work.get(study.id, 0) >= study.max_parallel:
+            # Its own study holds it up, not the machine: those behind it may go.
+            waits.append(Waits(job_id=job.id, sentence=f"study.max_parallel: {study.max_parallel} of {study.id} at a time"))
             continue
+        if blocked_by is not None:
+            behind += 1
+            # With every job that goes, whoever is named here changes: far behind, that would be a write for each that waits.
+            who = f"{blocked_by} is" if behind <= _NAMED_MAX else "others are"
+            waits.append(Waits(job_id=job.id, sentence=f"its turn: {who} ahead"))
+            continue
+        need = need_of(job.spec, capacity)
         lack = _lack(need, cpus, memory, len(gpus))
         if lack:
             blocked_by = job.id
             waits.append(Waits(job_id=job.id, sentence=lack))
             continue
+        if study is not None:
+            at_work[study.id] = at_work.get(study.id, 0) + 1
         cpus, memory = cpus - need.cpus, memory - need.memory
         chosen, gpus = tuple(gpus[: need.gpus]), gpus[need.gpus :]
         placement = Placement(provider=job.spec.provider, cpus=need.cpus, memory=need.memory, gpus=chosen)

@@ -20,6 +20,7 @@ from msgspec import Struct
 from trainmaster.core.job import JobId, JobRecord, Outcome, Phase
 from trainmaster.core.search import Search
 from trainmaster.core.story import StoryLine
+from trainmaster.core.study import Child, StudyRecord
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -32,7 +33,27 @@ class Selection(Struct, frozen=True, kw_only=True):
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
     where: Search | None = None
+    #: of this study, and of each combination only the newest job
+    study: str | None = None
+    #: leave out the jobs of studies
+    without_studies: bool = False
     limit: int = 100
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A job to be stored, with the first lines of its story."""
+
+    job: JobRecord
+    lines: tuple[StoryLine, ...]
+    wake_at: datetime
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """What shall be remembered of a job that was loaded at its record's revision."""
+
+    job: JobRecord
+    lines: tuple[StoryLine, ...] = ()
+    wake_at: datetime | None = None
 
 
 class WorkLease(Struct, frozen=True, kw_only=True):
@@ -47,6 +68,21 @@ class Database(Protocol):
 
     async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
         """Store a new job. RevisionConflict if the id exists. Repeatable: a second try of the same job raises RevisionConflict."""
+        ...
+
+    async def add_many(self, jobs: Sequence[NewJob], study: StudyRecord | None = None) -> None:
+        """Store new jobs, and the study they belong to when that is new: all or nothing. RevisionConflict if one of the ids exists.
+
+        Repeatable as `add` is.
+        """
+        ...
+
+    async def commit_many(self, changes: Sequence[Change], *, under: WorkLease | None = None) -> list[JobId]:
+        """Store what is still at the revision of its record, in one step; the ids of those. Others have moved on: look again.
+
+        Nothing is stored, and no id comes back, if `under` names a lease that its owner no longer holds. Repeatable: what was
+        stored has moved on.
+        """
         ...
 
     async def load(self, job_id: JobId) -> JobRecord | None:
@@ -123,6 +159,29 @@ class Database(Protocol):
 
     async def story(self, job_id: JobId) -> list[StoryLine]:
         """All lines of a job, in the order they were committed. Repeatable."""
+        ...
+
+    async def load_study(self, study_id: str) -> StudyRecord | None:
+        """What was asked, or None for an unknown id. Repeatable."""
+        ...
+
+    async def studies(self, limit: int) -> list[StudyRecord]:
+        """Newest submission first. Repeatable."""
+        ...
+
+    async def resolve_study(self, text: str) -> list[str]:
+        """Ids meant by an id, a name or a prefix; a name means its newest study. Empty when nothing fits."""
+        ...
+
+    async def children(self, study_id: str) -> list[Child]:
+        """Of each combination the newest job, in order; cheap, also for thousands. Empty for an unknown id. Repeatable."""
+        ...
+
+    async def continuations(self, job_id: JobId) -> list[JobRecord]:
+        """The jobs that go on from a checkpoint of this one, oldest first. Repeatable.
+
+        `core.checkpoints.needs_checkpoint_of` tells which of them still need it.
+        """
         ...
 
     async def close(self) -> None:

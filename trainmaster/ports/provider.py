@@ -50,6 +50,13 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
     machine_s_max: float = 604_800.0
     #: nobody can confirm that the machine is gone: the runner ends the job before its lease does, and others count on that
     ends_with_lease: bool = False
+    #: under which name the submitter's environment is kept; empty: the job's
+    environment: str = ""
+
+    @property
+    def environment_name(self) -> str:
+        """Under which name the submitter's environment is kept."""
+        return self.environment or self.job_id
 
 
 class LaunchFile(Struct, frozen=True, kw_only=True):

@@ -349,30 +349,36 @@ class Committer:
         except StoreError as error:
             self.trouble = f"old checkpoints could not be removed: {error.sentence}"
 
-    def restore(self, ref: CheckpointRef, progress: Callable[[int], None]) -> None:
-        """Bring a checkpoint back and verify it. ValueError says which file is damaged; then nothing of it is left."""
-        manifest = self._manifest(ref.id)
+    def restore(self, ref: CheckpointRef, progress: Callable[[int], None], of_job: str = "") -> None:
+        """Bring a checkpoint back and verify it. ValueError says which file is damaged; then nothing of it is left.
+
+        Of another job's checkpoint nothing is referred to later: our first commit has all files of its own.
+        """
+        source = of_job or self._settings.job_id
+        manifest = self._manifest(source, ref.id)
         try:
-            self._restore_files(ref, manifest, progress)
+            self._restore_files(source, ref, manifest, progress)
         except ValueError:
             for file in manifest.files:
                 (self._settings.folder / file.path).unlink(missing_ok=True)
             raise
         self._committed = checkpoint_folder.fingerprint(self._settings.folder)
         self._stillness = Stillness(self._committed)
-        self._stored = {f.path: (self._committed[f.path], f) for f in manifest.files if not f.link}
+        if source == self._settings.job_id:
+            self._stored = {f.path: (self._committed[f.path], f) for f in manifest.files if not f.link}
 
-    def commits(self) -> list[CheckpointRef]:
-        """Every checkpoint of this job with a marker that can be read."""
+    def commits(self, of_job: str = "") -> list[CheckpointRef]:
+        """Every checkpoint of this job, or of another, with a marker that can be read."""
+        source = of_job or self._settings.job_id
         found: list[CheckpointRef] = []
-        keys = [entry.key for entry in self._store.list_keys(layout.checkpoints(self._settings.job_id))]
-        for key in checkpoints.committed(self._settings.job_id, keys):
+        keys = [entry.key for entry in self._store.list_keys(layout.checkpoints(source))]
+        for key in checkpoints.committed(source, keys):
             with contextlib.suppress(msgspec.DecodeError):
                 found.append(msgspec.json.decode(self._store.get(key) or b"", type=CheckpointRef))
         return found
 
-    def _manifest(self, name: str) -> Manifest:
-        value = self._store.get(layout.manifest(self._settings.job_id, name))
+    def _manifest(self, source: str, name: str) -> Manifest:
+        value = self._store.get(layout.manifest(source, name))
         if value is None:
             raise ValueError(f"checkpoint {name} has no manifest")
         try:
@@ -384,20 +390,20 @@ class Committer:
             raise ValueError(f"checkpoint {name} is damaged: its manifest names {outside!r}")
         return manifest
 
-    def _restore_files(self, ref: CheckpointRef, manifest: Manifest, progress: Callable[[int], None]) -> None:
+    def _restore_files(self, source: str, ref: CheckpointRef, manifest: Manifest, progress: Callable[[int], None]) -> None:
         for folder in manifest.folders:
             (self._settings.folder / folder).mkdir(parents=True, exist_ok=True)
         with _pool() as pool:
-            list(pool.map(lambda file: self._restore_one(ref.id, file, progress), manifest.files))
+            list(pool.map(lambda file: self._restore_one(source, ref.id, file, progress), manifest.files))
 
-    def _restore_one(self, name: str, file: ManifestFile, progress: Callable[[int], None]) -> None:
+    def _restore_one(self, source: str, name: str, file: ManifestFile, progress: Callable[[int], None]) -> None:
         target = self._settings.folder / file.path
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.link:
             target.unlink(missing_ok=True)  # a restore that was cut short may have made it already
             os.symlink(file.link, target)
             return
-        key = layout.checkpoint_file(self._settings.job_id, file.stored_in, file.path)
+        key = layout.checkpoint_file(source, file.stored_in, file.path)
         got = self._store.get_file(key, target, progress)
         if got is None or got.blake3 != file.blake3 or got.size_bytes != file.size_bytes:
             found = "is missing" if got is None else "has other bytes than were committed"

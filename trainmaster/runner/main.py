@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmaster.adapters import host
+from trainmaster.adapters.machine import this_machine
 from trainmaster.adapters.object_store import open_store
 from trainmaster.core import checkpoints
 from trainmaster.core import supervise as core
@@ -78,6 +79,7 @@ class Runner:
         self.ended: Ended | None = None
         self.set_up_error = ""
         self.machine_is_to_blame = False
+        self.machine = this_machine(self.request.placement.gpus)
         self.progress: tuple[str, int, int] | None = None
         self._told: tuple[str, int, int] | None = None
         self._told_s = 0.0
@@ -209,17 +211,17 @@ class Runner:
     def _restore(self) -> RunEvent:
         assert self.committer is not None
         if self.opened is not None and self.opened.resumes is not None:
-            self.resumes = self._restore_newest(self.opened.resumes, self.opened.heads, self.committer)
+            self.resumes = self._restore_newest(self.opened, self.opened.resumes, self.committer)
         self.timeline = replace(self.timeline, restored_at=self.now())
         self.progress = None
         return core.Restored()
 
-    def _restore_newest(self, head: CheckpointRef, heads: list[str], committer: Committer) -> CheckpointRef:
+    def _restore_newest(self, opened: OpenFile, head: CheckpointRef, committer: Committer) -> CheckpointRef:
         """The accepted head; if its bytes are damaged, the newest accepted commit before it that is whole."""
         damage: ValueError | None = None
-        for ref in checkpoints.stand_ins(head, heads, _retrying(committer.commits)):
+        for ref in checkpoints.stand_ins(head, opened.heads, _retrying(partial(committer.commits, opened.of_job))):
             try:
-                _retrying(partial(committer.restore, ref, self._counting("restoring", ref.size_bytes)))
+                _retrying(partial(committer.restore, ref, self._counting("restoring", ref.size_bytes), opened.of_job))
             except ValueError as error:
                 _say(f"{error}")
                 damage = damage or error
@@ -353,6 +355,7 @@ class Runner:
             commit=self.committer.newest if self.committer is not None else None,
             step=self.metrics.step,
             metrics=self.metrics.tally.summary(),
+            machine=self.machine,
             left_behind=workplace.not_kept(self.place) if ended is not None else [],
             warnings=self._warnings(),
         )
@@ -366,6 +369,7 @@ class Runner:
             commit=self.committer.newest if self.committer is not None else None,
             step=self.metrics.step,
             metrics=self.metrics.tally.summary(),
+            machine=self.machine,
             log_bytes=self.pump.bytes_seen,
             progress=self.progress,
             rss_bytes=sum(map(host.resident_bytes, self.process.pids())),

@@ -110,6 +110,7 @@ def start_up(place: Workplace, resumes: CheckpointRef | None, base: dict[str, st
         gpus=len(place.request.placement.gpus),
         resume_step=resumes.step if resumes is not None else None,
         resume_checkpoint=resumes.id if resumes is not None else None,
+        seed=place.file.seed,
     )
     for path, content in script_contract.config_files(spec, context).items():
         target = place.home / path

@@ -209,6 +209,15 @@ class Profiler(_Part, frozen=True):
     options: dict[str, str | int | float | bool] = {}
 
 
+class Study(_Part, frozen=True):
+    """Try the job with every combination of some parameters: ``trainmaster study``."""
+
+    #: hyperparameter → the values to try
+    grid: dict[str, list[HyperparameterValue]]
+    #: how many of its jobs may run at one time; default: as many as fit
+    max_parallel: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+
 class JobSpec(_Part, frozen=True):
     """What a user asks for; it never changes."""
 
@@ -251,3 +260,6 @@ class JobSpec(_Part, frozen=True):
     metrics: Metrics = field(default_factory=Metrics)
     stop_rules: list[StopRule] = []
     profiler: Profiler | None = None
+    #: what the script finds in ``TM_SEED``; default: by chance, and kept in the record
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    study: Study | None = None

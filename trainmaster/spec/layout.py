@@ -32,6 +32,11 @@ def code(sha256: str) -> Key:
     return Key(f"code/{sha256}.tar.zst")
 
 
+def environment_lock(key: str) -> Key:
+    """What a resolved environment holds; enough to build it again."""
+    return Key(f"envs/{key}/lock.txt")
+
+
 def job(job_id: str) -> Key:
     """Prefix of everything about one job."""
     return Key(f"jobs/{job_id}")

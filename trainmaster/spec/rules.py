@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ WORD_BYTES_MAX = 100_000
 #: Hyperparameters are one variable together with everything else about the job (SM_TRAINING_ENV).
 HYPERPARAMETER_BYTES_MAX = 50_000
 ENV_BYTES_MAX = 500_000
+#: More would be accepted in one go, and looked at by nobody.
+COMBINATIONS_MAX = 10_000
 
 
 def broken_rules(spec: JobSpec) -> list[Problem]:
@@ -109,16 +112,45 @@ def _environment_fits(spec: JobSpec) -> Iterator[Problem]:
 
 def _hyperparameters_are_free(spec: JobSpec) -> Iterator[Problem]:
     for name in spec.hyperparameters:
-        path = join("hyperparameters", name)
-        if name.startswith("sagemaker_"):
-            yield Problem(path, "names that start with sagemaker_ are reserved", "Choose another name.")
-        if not re.fullmatch(r"[^\s=\-\x00-\x20\x7f][^\s=\x00-\x20\x7f]{0,254}", name):
-            yield Problem(path, "as a name: wanted 1 to 255 characters without spaces or =, the first not a dash")
+        yield from _hyperparameter_name(join("hyperparameters", name), name)
     size = len(msgspec.json.encode(spec.hyperparameters))
     if size > HYPERPARAMETER_BYTES_MAX:
         yield Problem(
             "hyperparameters", f"found {size} bytes as JSON, at most {HYPERPARAMETER_BYTES_MAX} can be given to a process"
         )
+
+
+def _hyperparameter_name(path: str, name: str) -> Iterator[Problem]:
+    if name.startswith("sagemaker_"):
+        yield Problem(path, "names that start with sagemaker_ are reserved", "Choose another name.")
+    if not re.fullmatch(r"[^\s=\-\x00-\x20\x7f][^\s=\x00-\x20\x7f]{0,254}", name):
+        yield Problem(path, "as a name: wanted 1 to 255 characters without spaces or =, the first not a dash")
+
+
+def _grid_can_be_tried(spec: JobSpec) -> Iterator[Problem]:
+    if spec.study is None:
+        return
+    grid = spec.study.grid
+    if not grid:
+        yield Problem("study.grid", "is empty, wanted at least one parameter with its values", "Such as `grid: {lr: [0.1, 0.01]}`.")
+    for name, values in grid.items():
+        path = join("study.grid", name)
+        yield from _hyperparameter_name(path, name)
+        if not values:
+            yield Problem(path, "is empty, wanted the values to try")
+        texts = [msgspec.json.encode(value) for value in values]
+        twice = next((text for index, text in enumerate(texts) if text in texts[:index]), None)
+        if twice is not None:
+            yield Problem(path, f"found {_cut(twice.decode())} twice, wanted each value once")
+    count = math.prod(len(values) for values in grid.values())
+    if count > COMBINATIONS_MAX:
+        yield Problem(
+            "study.grid", f"found {count} combinations, at most {COMBINATIONS_MAX} are possible", "Leave some values out."
+        )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _channels_are_names(spec: JobSpec) -> Iterator[Problem]:
@@ -174,6 +206,7 @@ RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _environment_is_free,
     _environment_fits,
     _hyperparameters_are_free,
+    _grid_can_be_tried,
     _channels_are_names,
     _patterns_compile,
     _gpus_are_counted,

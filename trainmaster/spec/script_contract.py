@@ -78,6 +78,8 @@ class ScriptContext(Struct, frozen=True, kw_only=True):
     #: step and name of the checkpoint that was restored, as far as known
     resume_step: int | None = None
     resume_checkpoint: str | None = None
+    #: what the script may begin its random numbers with
+    seed: int | None = None
 
 
 def is_owned(name: str) -> bool:
@@ -128,6 +130,8 @@ def _trainmaster_environment(context: ScriptContext) -> dict[str, str]:
         "TM_METRICS_FILE": context.metrics_file,
         "TM_RESUME": "1" if is_resumed else "0",
     }
+    if context.seed is not None:
+        environment["TM_SEED"] = str(context.seed)
     if context.resume_step is not None:
         environment["TM_RESUME_STEP"] = str(context.resume_step)
     if context.resume_checkpoint is not None:

@@ -90,6 +90,8 @@ EVERYWHERE = frozenset(
         "provider",
         "tags",
         "metrics.patterns",
+        "seed",
+        "study",
     }
 )
 

@@ -114,6 +114,7 @@ EXAMPLE_CONTEXT = script_contract.ScriptContext(
     base_dir="$TM_HOME",
     metrics_file="$TM_HOME/metrics.jsonl",
     master_port=29500,
+    seed=1042009015,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -15,8 +16,9 @@ from trainmaster.core import invariants
 from trainmaster.core.job import JobId, JobRecord, Phase
 from trainmaster.core.search import verdict
 from trainmaster.core.story import StoryLine
+from trainmaster.core.study import Child, StudyRecord
 from trainmaster.errors import DatabaseUnavailable, RevisionConflict
-from trainmaster.ports.database import Selection, WorkLease
+from trainmaster.ports.database import Change, NewJob, Selection, WorkLease
 from trainmaster.testing.sim_net import Net, Party
 
 T = TypeVar("T")
@@ -41,6 +43,7 @@ class Tables:
 
     def __init__(self, on_recorded: Callable[[JobRecord], None] = lambda _: None) -> None:
         self.rows: dict[str, _Row] = {}
+        self.studies: dict[str, StudyRecord] = {}
         self.leases: dict[str, tuple[str, datetime]] = {}
         self.writes = 0
         self._on_recorded = on_recorded
@@ -52,6 +55,26 @@ class Tables:
             raise RevisionConflict(f"job {job.id} exists already")
         self.rows[job.id] = _Row(job, list(lines), wake_at)
         self._wrote(job)
+
+    def add_many(self, jobs: Sequence[NewJob], study: StudyRecord | None) -> None:
+        """New jobs and their study, all or nothing."""
+        ids = [new.job.id for new in jobs]
+        is_known = study is not None and study.id in self.studies
+        if is_known or len(set(ids)) < len(ids) or any(job_id in self.rows for job_id in ids):
+            raise RevisionConflict("one of these jobs exists already")
+        if study is not None:
+            self.studies[study.id] = study
+        for new in jobs:
+            self.add(new.job, new.lines, new.wake_at)
+
+    def commit_many(self, changes: Sequence[Change], under: WorkLease | None) -> list[JobId]:
+        """What has not moved on."""
+        stored: list[JobId] = []
+        for change in changes:
+            with suppress(RevisionConflict):
+                self.commit(change.job, change.job.revision, change.lines, change.wake_at, under)
+                stored.append(change.job.id)
+        return stored
 
     def load(self, job_id: JobId) -> JobRecord | None:
         """The newest record."""
@@ -147,7 +170,9 @@ class Tables:
     def find(self, selection: Selection) -> list[JobRecord]:
         """Newest submission first."""
         fits = (lambda _: True) if selection.where is None else verdict(selection.where)
-        found = [row.job for row in self.rows.values() if _fits(row.job, selection) and fits(row.job)]
+        of_study = None if selection.study is None else {child.job_id for child in self.children(selection.study)}
+        rows = [row.job for row in self.rows.values() if of_study is None or row.job.id in of_study]
+        found = [job for job in rows if _fits(job, selection) and fits(job)]
         return sorted(found, key=lambda job: (job.submitted_at, job.id), reverse=True)[: selection.limit]
 
     def unfinished(self) -> list[JobRecord]:
@@ -170,6 +195,30 @@ class Tables:
         row = self.rows.get(job_id)
         return [] if row is None else list(row.story)
 
+    def newest_studies(self, limit: int) -> list[StudyRecord]:
+        """Newest submission first."""
+        return sorted(self.studies.values(), key=lambda study: (study.submitted_at, study.id), reverse=True)[:limit]
+
+    def resolve_study(self, text: str) -> list[str]:
+        """An id, a name or a prefix."""
+        if text in self.studies:
+            return [text]
+        named = [study.id for study in self.newest_studies(len(self.studies)) if study.name == text]
+        return named[:1] or [study_id for study_id in sorted(self.studies) if study_id.startswith(text)][:10]
+
+    def children(self, study_id: str) -> list[Child]:
+        """Of each combination the newest job."""
+        newest: dict[int, JobRecord] = {}
+        for row in sorted(self.rows.values(), key=lambda row: row.job.submitted_at):
+            if row.job.study is not None and row.job.study.id == study_id:
+                newest[row.job.study.index] = row.job
+        return [Child(job_id=j.id, index=index, phase=j.phase, outcome=j.outcome) for index, j in sorted(newest.items())]
+
+    def continuations(self, job_id: JobId) -> list[JobRecord]:
+        """The jobs that go on from this one."""
+        found = [row.job for row in self.rows.values() if row.job.continues is not None and row.job.continues.source == job_id]
+        return sorted(found, key=lambda job: (job.submitted_at, job.id))
+
     def _wrote(self, job: JobRecord) -> None:
         self.writes += 1
         self._on_recorded(job)
@@ -187,6 +236,14 @@ class DatabaseDoor:
     async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
         """Store a new job. Repeatable: a second try raises RevisionConflict."""
         await self._ask(partial(self._tables.add, job, lines, wake_at))
+
+    async def add_many(self, jobs: Sequence[NewJob], study: StudyRecord | None = None) -> None:
+        """Store new jobs, all or nothing. Repeatable as `add` is."""
+        await self._ask(partial(self._tables.add_many, jobs, study))
+
+    async def commit_many(self, changes: Sequence[Change], *, under: WorkLease | None = None) -> list[JobId]:
+        """Store what has not moved on. Repeatable."""
+        return await self._ask(partial(self._tables.commit_many, changes, under))
 
     async def load(self, job_id: JobId) -> JobRecord | None:
         """The newest record. Repeatable."""
@@ -275,6 +332,26 @@ class DatabaseDoor:
         """All lines in order. Repeatable."""
         return await self._ask(partial(self._tables.story, job_id))
 
+    async def load_study(self, study_id: str) -> StudyRecord | None:
+        """What was asked. Repeatable."""
+        return await self._ask(partial(self._tables.studies.get, study_id))
+
+    async def studies(self, limit: int) -> list[StudyRecord]:
+        """Newest first. Repeatable."""
+        return await self._ask(partial(self._tables.newest_studies, limit))
+
+    async def resolve_study(self, text: str) -> list[str]:
+        """An id, a name or a prefix. Repeatable."""
+        return await self._ask(partial(self._tables.resolve_study, text))
+
+    async def children(self, study_id: str) -> list[Child]:
+        """Of each combination the newest job. Repeatable."""
+        return await self._ask(partial(self._tables.children, study_id))
+
+    async def continuations(self, job_id: JobId) -> list[JobRecord]:
+        """The jobs that go on from this one. Repeatable."""
+        return await self._ask(partial(self._tables.continuations, job_id))
+
     async def close(self) -> None:
         """Nothing to let go of. Repeatable."""
 
@@ -307,6 +384,7 @@ def _fits(job: JobRecord, wanted: Selection) -> bool:
     return (
         (not wanted.phases or job.phase in wanted.phases)
         and (not wanted.outcomes or job.outcome in wanted.outcomes)
+        and (not wanted.without_studies or job.study is None)
         and (wanted.name is None or job.spec.name == wanted.name)
         and all(job.spec.tags.get(name) == value for name, value in wanted.tags)
         and (wanted.submitted_after is None or job.submitted_at >= wanted.submitted_after)

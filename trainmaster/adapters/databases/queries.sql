@@ -2,8 +2,12 @@
 
 -- name: add_job
 -- a new job at revision 0; the primary key refuses a second one
-INSERT INTO jobs (id, name, phase, outcome, submitted_at, revision, wake_at, record)
-VALUES (:id, :name, :phase, :outcome, :submitted_at, :revision, :wake_at, :record)
+INSERT INTO jobs (id, name, phase, outcome, submitted_at, revision, wake_at, record, study, study_index, continues)
+VALUES (:id, :name, :phase, :outcome, :submitted_at, :revision, :wake_at, :record, :study, :study_index, :continues)
+
+-- name: add_study
+-- a new study; the primary key refuses a second one
+INSERT INTO studies (id, name, submitted_at, record) VALUES (:id, :name, :submitted_at, :record)
 
 -- name: add_tag
 -- one tag of a job
@@ -73,8 +77,36 @@ UPDATE jobs SET lease_owner = NULL, lease_until = NULL, wake_at = :now WHERE lea
 SELECT MIN(wake_at) FROM jobs WHERE wake_at IS NOT NULL
 
 -- name: unfinished_jobs
--- everything that is not over, oldest first
-SELECT record FROM jobs WHERE phase <> 'finished' ORDER BY submitted_at, id
+-- everything that is not over, oldest first; the record is fetched only where the revision is new
+SELECT id, revision FROM jobs WHERE phase <> 'finished' ORDER BY submitted_at, id
+
+-- name: load_study
+-- what was asked
+SELECT record FROM studies WHERE id = :id
+
+-- name: newest_studies
+-- studies, newest first
+SELECT record FROM studies ORDER BY submitted_at DESC, id DESC LIMIT :limit
+
+-- name: study_by_exact_id
+-- is this a study?
+SELECT id FROM studies WHERE id = :text
+
+-- name: newest_study_named
+-- the newest study of a name
+SELECT id FROM studies WHERE name = :text ORDER BY submitted_at DESC, id DESC LIMIT 1
+
+-- name: studies_by_prefix
+-- ids that begin so
+SELECT id FROM studies WHERE id >= :text AND id < :end ORDER BY id LIMIT 10
+
+-- name: children
+-- of each combination the newest job: with MAX, the other columns are of the row that has it
+SELECT id, study_index, phase, outcome, MAX(submitted_at) FROM jobs WHERE study = :study GROUP BY study_index ORDER BY study_index
+
+-- name: continuations
+-- the jobs that go on from a job, oldest first
+SELECT record FROM jobs WHERE continues = :id ORDER BY submitted_at, id
 
 -- name: story_lines
 -- a story in order

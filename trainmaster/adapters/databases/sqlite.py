@@ -16,11 +16,12 @@ from pathlib import Path
 import msgspec
 
 from trainmaster.core import invariants
-from trainmaster.core.job import JobId, JobRecord
+from trainmaster.core.job import JobId, JobRecord, Outcome, Phase
 from trainmaster.core.search import JobView, Search, verdict
 from trainmaster.core.story import StoryLine
+from trainmaster.core.study import Child, StudyRecord
 from trainmaster.errors import DatabaseUnavailable, NewerDatabase, RevisionConflict, StoreRejected
-from trainmaster.ports.database import Selection, WorkLease
+from trainmaster.ports.database import Change, NewJob, Selection, WorkLease
 from trainmaster.spec.where import Compared, Every
 
 _Value = str | float | int | bytes | None
@@ -38,6 +39,7 @@ _HINTS = {
 
 _record = msgspec.json.Decoder(JobRecord)
 _view = msgspec.json.Decoder(JobView)
+_study = msgspec.json.Decoder(StudyRecord)
 _line = msgspec.json.Decoder(StoryLine)
 
 
@@ -48,6 +50,8 @@ class SqliteDatabase:
         self._db = connection
         self._sql = queries
         self._own_writes = 0
+        #: records as they were last read; each is what its revision says, for good
+        self._unfinished: dict[JobId, JobRecord] = {}
 
     @classmethod
     def open(cls, path: Path, *, busy_s_max: float = 30.0) -> SqliteDatabase:
@@ -78,6 +82,32 @@ class SqliteDatabase:
                 self._run("add_tag", {"id": job.id, "name": name, "value": value})
             self._append(job.id, lines)
 
+    async def add_many(self, jobs: Sequence[NewJob], study: StudyRecord | None = None) -> None:
+        """Store new jobs and their study in one transaction."""
+        rows = [{**_columns(invariants.check(new.job)), "wake_at": new.wake_at.timestamp()} for new in jobs]
+        tags = [{"id": new.job.id, "name": n, "value": v} for new in jobs for n, v in new.job.spec.tags.items()]
+        lines = [{"id": new.job.id, "line": msgspec.json.encode(line)} for new in jobs for line in new.lines]
+        with self._transaction():
+            try:
+                if study is not None:
+                    self._run("add_study", _study_columns(study))
+                with _answers():
+                    self._db.executemany(self._sql["add_job"], rows)
+                    self._db.executemany(self._sql["add_tag"], tags)
+                    self._db.executemany(self._sql["add_line"], lines)
+            except sqlite3.IntegrityError as error:
+                raise RevisionConflict("one of these jobs exists already") from error
+
+    async def commit_many(self, changes: Sequence[Change], *, under: WorkLease | None = None) -> list[JobId]:
+        """Compare-and-set for each, in one transaction."""
+        stored: list[JobId] = []
+        with self._transaction():
+            for change in changes:
+                if self._set(change.job, change.job.revision, change.wake_at, under) is not None:
+                    self._append(change.job.id, change.lines)
+                    stored.append(change.job.id)
+        return stored
+
     async def load(self, job_id: JobId) -> JobRecord | None:
         """The newest record."""
         row = self._run("load_job", {"id": job_id}).fetchone()
@@ -93,15 +123,20 @@ class SqliteDatabase:
         under: WorkLease | None = None,
     ) -> JobRecord:
         """Compare-and-set on the revision."""
-        stored = invariants.check(msgspec.structs.replace(job, revision=expect_revision + 1))
-        fence: dict[str, _Value] = {"lease": under.name if under else None, "owner": under.owner if under else None}
-        wake = None if wake_at is None else wake_at.timestamp()
         with self._transaction():
-            done = self._run("commit_job", {**_columns(stored), **fence, "wake_at": wake, "expected": expect_revision})
-            if done.rowcount != 1:
+            stored = self._set(job, expect_revision, wake_at, under)
+            if stored is None:
                 raise RevisionConflict(f"job {job.id} is no longer at revision {expect_revision}")
             self._append(job.id, lines)
         return stored
+
+    def _set(self, job: JobRecord, expect_revision: int, wake_at: datetime | None, under: WorkLease | None) -> JobRecord | None:
+        """Inside a transaction: the record as it is stored now; None: it has moved on."""
+        stored = invariants.check(msgspec.structs.replace(job, revision=expect_revision + 1))
+        fence: dict[str, _Value] = {"lease": under.name if under else None, "owner": under.owner if under else None}
+        wake = None if wake_at is None else wake_at.timestamp()
+        done = self._run("commit_job", {**_columns(stored), **fence, "wake_at": wake, "expected": expect_revision})
+        return stored if done.rowcount == 1 else None
 
     async def wake(self, job_id: JobId, at: datetime) -> None:
         """Look sooner."""
@@ -170,8 +205,15 @@ class SqliteDatabase:
             return list(islice(_fitting(rows, selection.where), selection.limit))
 
     async def unfinished(self) -> list[JobRecord]:
-        """Oldest first."""
-        return [_record.decode(row[0]) for row in self._run("unfinished_jobs", {})]
+        """Oldest first. The placer asks with every change: only records that changed since the last time are read."""
+        known, self._unfinished = self._unfinished, {}
+        for job_id, revision in self._run("unfinished_jobs", {}).fetchall():
+            record = known.get(job_id)
+            if record is None or record.revision != revision:
+                record = await self.load(job_id)
+            if record is not None and not record.is_finished:
+                self._unfinished[job_id] = record
+        return list(self._unfinished.values())
 
     async def resolve(self, text: str) -> list[JobId]:
         """An id, a unique prefix, a name, or ``last``."""
@@ -186,6 +228,35 @@ class SqliteDatabase:
     async def story(self, job_id: JobId) -> list[StoryLine]:
         """All lines in order."""
         return [_line.decode(row[0]) for row in self._run("story_lines", {"id": job_id})]
+
+    async def load_study(self, study_id: str) -> StudyRecord | None:
+        """What was asked."""
+        row = self._run("load_study", {"id": study_id}).fetchone()
+        return None if row is None else _study.decode(row[0])
+
+    async def studies(self, limit: int) -> list[StudyRecord]:
+        """Newest first."""
+        return [_study.decode(row[0]) for row in self._run("newest_studies", {"limit": limit})]
+
+    async def resolve_study(self, text: str) -> list[str]:
+        """An id, a name or a prefix."""
+        for query in ("study_by_exact_id", "newest_study_named", "studies_by_prefix"):
+            found = [str(row[0]) for row in self._run(query, {"text": text, "end": text + "\U0010ffff"})]
+            if found:
+                return found
+        return []
+
+    async def children(self, study_id: str) -> list[Child]:
+        """Of each combination the newest job."""
+        rows = self._run("children", {"study": study_id}).fetchall()
+        return [
+            Child(job_id=job_id, index=index, phase=Phase(phase), outcome=None if outcome is None else Outcome(outcome))
+            for job_id, index, phase, outcome, _ in rows
+        ]
+
+    async def continuations(self, job_id: JobId) -> list[JobRecord]:
+        """The jobs that go on from this one."""
+        return [_record.decode(row[0]) for row in self._run("continuations", {"id": job_id})]
 
     async def close(self) -> None:
         """Close the file."""
@@ -239,6 +310,18 @@ def _columns(job: JobRecord) -> dict[str, _Value]:
         "submitted_at": job.submitted_at.timestamp(),
         "revision": job.revision,
         "record": msgspec.json.encode(job),
+        "study": None if job.study is None else job.study.id,
+        "study_index": None if job.study is None else job.study.index,
+        "continues": None if job.continues is None else job.continues.source,
+    }
+
+
+def _study_columns(study: StudyRecord) -> dict[str, _Value]:
+    return {
+        "id": study.id,
+        "name": study.name,
+        "submitted_at": study.submitted_at.timestamp(),
+        "record": msgspec.json.encode(study),
     }
 
 
@@ -256,6 +339,12 @@ def _selection_sql(selection: Selection) -> tuple[str, list[_Value]]:
     for name, value in selection.tags:
         clauses.append("EXISTS (SELECT 1 FROM tags WHERE tags.job_id = jobs.id AND tags.name = ? AND tags.value = ?)")
         values.extend((name, value))
+    if selection.study is not None:
+        clauses.append("study = ? AND NOT EXISTS (SELECT 1 FROM jobs AS later WHERE later.study = jobs.study")
+        clauses[-1] += " AND later.study_index = jobs.study_index AND later.submitted_at > jobs.submitted_at)"
+        values.append(selection.study)
+    if selection.without_studies:
+        clauses.append("study IS NULL")
     for operator, moment in ((">=", selection.submitted_after), ("<", selection.submitted_before)):
         if moment is not None:
             clauses.append(f"submitted_at {operator} ?")

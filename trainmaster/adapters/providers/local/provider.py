@@ -41,7 +41,7 @@ class LocalProvider:
     async def launch(self, request: LaunchRequest) -> None:
         """Start a runner; one that lives under this name already is left alone."""
         cgroup = host.make_cgroup(request.name)
-        environ_file = str(self._environments / f"{request.job_id}.json")
+        environ_file = str(self._environments / f"{request.environment_name}.json")
         shared = str(self._environments.parent)
         launch = LaunchFile(request=request, environ_file=environ_file, shared=shared, cgroup=str(cgroup or ""))
         try:

@@ -59,7 +59,7 @@ class LaptopFleet:
         process_folder.write_whole(place / "fate.json", msgspec.json.encode(fate))
         launch = LaunchFile(
             request=request,
-            environ_file=str(self._environments / f"{request.job_id}.json"),
+            environ_file=str(self._environments / f"{request.environment_name}.json"),
             shared=str(self._environments.parent),
             cgroup=str(host.make_cgroup(request.name) or ""),
         )
