@@ -71,20 +71,24 @@ class Embedded:
     ) -> Submission:
         """Pack the source folder, keep the snapshot, accept the job."""
         from trainmaster import __version__
+        from trainmaster.adapters.environments.submission import SubmittedEnvironment
         from trainmaster.adapters.submitter import find_origin, refuse_no_script
 
         await self.service.refuse_impossible(spec)
         origin = find_origin(environ, Path.cwd(), __version__)
         refuse_no_script(spec, folder, origin.python)
+        asked = SubmittedEnvironment(spec.environment, folder, environ)
+        asked.refuse_impossible(self.config.home_path)
         code, left_out, notes = self._snapshot(spec, folder, environ, progress)
+        wheelhouse = asked.stage_wheels(self.store, progress)
         job_id = _make_id(spec.name)
         try:
             self._keep_environment(job_id, environ)
-            job = await self.service.submit(job_id, spec, code, origin)
+            job = await self.service.submit(job_id, spec, code, origin, wheelhouse=wheelhouse)
         except BaseException:
             await self._take_back(job_id)
             raise
-        return Submission(job=job, left_out=left_out, notes=notes)
+        return Submission(job=job, left_out=left_out, notes=(*notes, *asked.notes()))
 
     async def _take_back(self, job_id: JobId) -> None:
         """Nothing is left of a submission that did not become a job; where nobody can tell whether it did, all is left."""
@@ -98,6 +102,7 @@ class Embedded:
     ) -> tuple[Code, tuple[tuple[str, str], ...], tuple[str, ...]]:
         if spec.in_place:
             return Code(folder=str(folder), in_place=True), (), ()
+        from trainmaster.adapters.environments.submission import SubmittedEnvironment
         from trainmaster.adapters.source_archive import pack
         from trainmaster.adapters.source_folder import list_source
 
@@ -107,6 +112,7 @@ class Embedded:
             trainmaster_home=self.config.home_path,
             size_limit_bytes=self.config.source_bytes_max,
         )
+        SubmittedEnvironment(spec.environment, folder, environ).refuse_left_out(file.path for file in listing.files)
         archive = self._packing_place()
         done = [0]
 

@@ -37,7 +37,9 @@ class Service:
         if never:
             raise Refused(f"this job can never run here: {never}", hint="ask for less, or submit it to a larger machine")
 
-    async def submit(self, job_id: JobId, spec: JobSpec, code: Code, origin: Origin) -> JobRecord:
+    async def submit(
+        self, job_id: JobId, spec: JobSpec, code: Code, origin: Origin, *, lock: str = "", wheelhouse: str = ""
+    ) -> JobRecord:
         """Accept a job. What this returned from is remembered, whatever happens next."""
         await self.refuse_impossible(spec)
         now = self._ports.clock.now()
@@ -51,7 +53,7 @@ class Service:
             waiting_since=now,
             phase=Phase.QUEUED,
         )
-        file = JobFile(id=job.id, spec=spec, code=code, origin=origin)
+        file = JobFile(id=job.id, spec=spec, code=code, origin=origin, lock=lock, wheelhouse=wheelhouse)
         await self._ports.store.put(layout.spec(job.id), msgspec.json.encode(file))
         what = f"the folder {code.folder} in place" if code.in_place else f"snapshot {(code.sha256 or '')[:12]} of {code.folder}"
         said = f"{origin.user} submitted {spec.name}: {what}."

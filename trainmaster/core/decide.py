@@ -315,6 +315,8 @@ def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRe
     """What the facts add to the record: how far the runner came, its newest commit, and what it measured."""
     attempt = job.current
     timeline, metrics = attempt.timeline, attempt.metrics
+    said = [source.environment for source in (facts.exit, facts.heartbeat) if source is not None]
+    environment = next((one for one in said if one is not None), attempt.environment)
     if facts.exit is not None:
         timeline, metrics = facts.exit.timeline, facts.exit.metrics
     elif facts.heartbeat is not None:
@@ -325,7 +327,7 @@ def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRe
         # Values change at every beat, and a write for each would be many: when something else is written, or after a while.
         is_time = now - job.updated_at >= timedelta(seconds=timing.measure_s)
         metrics = facts.heartbeat.metrics if is_time or (timeline, head) != (attempt.timeline, attempt.head) else metrics
-    attempts = (*job.attempts[:-1], replace(attempt, timeline=timeline, head=head, metrics=metrics))
+    attempts = (*job.attempts[:-1], replace(attempt, timeline=timeline, head=head, metrics=metrics, environment=environment))
     return replace(job, attempts=attempts, head=head or job.head)
 
 

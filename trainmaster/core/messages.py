@@ -19,6 +19,10 @@ class JobFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     spec: JobSpec
     code: Code
     origin: Origin
+    #: environment whose lock is installed as it is, without resolving anything: a key of envs/<key>/lock.txt
+    lock: str = ""
+    #: wheel folder of the submission, kept in the store: a hash of wheels/<sha256>.json
+    wheelhouse: str = ""
 
 
 class OpenFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
