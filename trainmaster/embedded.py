@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,6 +40,9 @@ from trainmaster.ports.object_store import BlockingStore
 from trainmaster.ports.provider import Provider
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import JobSpec
+
+if TYPE_CHECKING:
+    from trainmaster.adapters.environments.housekeeping import EnvironmentHouse
 
 _DRIVER_LEASE_S = 15.0
 _POLL_S_MIN, _POLL_S_MAX = 0.05, 0.5
@@ -141,6 +144,13 @@ class Embedded:
         from trainmaster.adapters.source_diff import changes_between
 
         return changes_between(self.store, one, other)
+
+    @property
+    def environments(self) -> EnvironmentHouse:
+        """Environments that were built on this machine."""
+        from trainmaster.adapters.environments.housekeeping import EnvironmentHouse
+
+        return EnvironmentHouse(self.config.home_path)
 
     def _packing_place(self) -> Path:
         """A new file to pack into. Whoever was killed while it packed has left one: a day later it goes."""

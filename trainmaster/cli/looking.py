@@ -165,6 +165,7 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
         ("left out", ", ".join(job.code.left_out)),
         ("command", _command(job)),
         ("python", job.origin.python),
+        ("environment", _environment(job)),
         ("tags", " ".join(f"{k}={v}" for k, v in sorted(job.spec.tags.items()))),
         ("parameters", " ".join(f"{k}={v}" for k, v in sorted(job.spec.hyperparameters.items()))),
         ("attempts", f"{job.attempt}; {_budgets(job)}"),
@@ -189,6 +190,14 @@ def _command(job: JobRecord) -> str:
     if spec.command is not None:
         return spec.command if isinstance(spec.command, str) else " ".join(spec.command)
     return " ".join([spec.entry_point or "", *spec.arguments])
+
+
+def _environment(job: JobRecord) -> str:
+    found = job.current.environment if job.attempts else None
+    if found is None:
+        return ""
+    how = "was there" if found.was_there else f"built in {render.age(found.seconds)}"
+    return f"{found.key[:12]}, {found.python}, {render.count(found.packages, 'package')}, {how}"
 
 
 def _budgets(job: JobRecord) -> str:

@@ -122,7 +122,7 @@ class EnvironmentSetUp:
         _, environ = workplace.start_up(self._place, None, self._base)
         for number, line in enumerate(commands, 1):
             self._tell(f"setting up (command {number} of {len(commands)})")
-            tools.say(f"environment.setup[{number - 1}]:")
+            tools.say(f"$ {line}")
             said = tools.ask(["/bin/sh", "-e", "-c", line], environ, self._place.working, shows_output=True)
             if said.code != 0:
                 refuse_full_disk(said.output[-4000:])

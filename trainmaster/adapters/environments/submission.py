@@ -68,7 +68,7 @@ class SubmittedEnvironment:
         active = self._environ.get("VIRTUAL_ENV") or self._environ.get("CONDA_PREFIX")
         if active or is_wanted(self._asked) or not (self._folder / "requirements.txt").is_file():
             return ()
-        return ("requirements.txt is there, but is not installed; to have it: --requirements requirements.txt",)
+        return ("requirements.txt is not installed; to have it: --requirements requirements.txt",)
 
 
 def _refuse_bad_file(name: str, folder: Path, environ: Mapping[str, str]) -> None:

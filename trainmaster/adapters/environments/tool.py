@@ -96,7 +96,8 @@ class Tools:
     def ask(self, words: Sequence[str], environ: Mapping[str, str], folder: Path, *, shows_output: bool) -> Said:
         """Run a tool to its end, however it ends."""
         self.refuse_unwanted()
-        self.say(f"$ {os.path.basename(words[0])} {' '.join(words[1:])}")
+        if "-c" not in words:
+            self.say(f"$ {os.path.basename(words[0])} {' '.join(words[1:])}")
         try:
             process = subprocess.Popen(
                 list(words),
