@@ -94,12 +94,14 @@ def serving(index: Index) -> Iterator[Index]:
             else:
                 self._answer(404, b"no")
 
+        do_HEAD = do_GET  # noqa: N815
+
         def _answer(self, code, body, headers=None):
             self.send_response(code)
             for name, value in {"Content-Type": "text/html", "Content-Length": str(len(body)), **(headers or {})}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(body if self.command == "GET" else b"")
 
         def log_message(self, *_):
             pass

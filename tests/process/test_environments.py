@@ -236,8 +236,8 @@ def test_locks_of_the_user(world, index, name):
         "pylock.toml": ["pip", "compile", "pyproject.toml", "--format", "pylock.toml", "-o", "pylock.toml"],
         "requirements.lock": ["pip", "compile", "pyproject.toml", "--generate-hashes", "-o", "requirements.lock"],
     }[name]
-    environ = {**world.environ, "UV_CACHE_DIR": str(world.folder / "cache")}
-    subprocess.run([uv, *words], cwd=world.source, env=environ, check=True, capture_output=True)
+    environ = {**world.environ, "UV_CACHE_DIR": str(world.folder / "cache"), "UV_PYTHON": sys.executable}
+    subprocess.run([uv, *words], cwd=world.source, env=environ, check=True)
     make_wheel(index.folder, "alpha", "9.0")
     job = world.submit(world.job_file(SHOW, environment={"requirements": name}))
     assert world.wait(job)["outcome"] == "succeeded"

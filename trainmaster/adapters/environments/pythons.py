@@ -69,7 +69,7 @@ def _search_environ(base: Mapping[str, str]) -> dict[str, str]:
 
 
 def _versions(tools: Tools, environ: Mapping[str, str]) -> list[str]:
-    words = [find_uv(), "python", "list", "--only-installed", "--no-project", "--output-format", "json"]
+    words = [find_uv(), "python", "list", "--only-installed", "--output-format", "json"]
     said = tools.ask(words, environ, Path("/"), shows_output=False)
     try:
         found = {str(one["version"]) for one in json.loads(said.output or "[]")}

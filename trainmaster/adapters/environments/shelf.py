@@ -150,7 +150,8 @@ class Shelf:
             try:
                 yield place
             except BaseException:
-                shutil.rmtree(place, ignore_errors=True)
+                # Whoever waits for the lock finds that its file is gone, and begins anew.
+                shutil.rmtree(place if self.read(key) is not None else place.parent, ignore_errors=True)
                 raise
 
     def _clear(self, key: str) -> None:

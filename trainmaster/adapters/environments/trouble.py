@@ -10,7 +10,7 @@ from urllib.parse import quote
 from trainmaster.errors import UserError
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|os error 28\b|os error 122\b")
-_NOISE = re.compile(r"^\s*(hint|help|warning|info)\b", re.IGNORECASE)
+_NOISE = re.compile(r"^\s*(help|warning|info)\b", re.IGNORECASE)
 _LINES_MAX, _CHARACTERS_MAX = 8, 900
 #: shorter text is no secret, and hiding it would make every sentence unreadable
 _SECRET_CHARACTERS_MIN = 4
