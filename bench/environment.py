@@ -11,9 +11,10 @@ from bench.table import Row
 
 UV = PROGRAMS / "uv"
 #: With what they need, thirty packages that many projects have; wheels for every platform.
-PACKAGES = """
-numpy requests pyyaml click rich jinja2 tqdm packaging attrs pydantic httpx python-dateutil filelock fsspec platformdirs
-""".split()
+PACKAGES = [
+    *("numpy", "requests", "pyyaml", "click", "rich", "jinja2", "tqdm", "packaging"),
+    *("attrs", "pydantic", "httpx", "python-dateutil", "filelock", "fsspec"),
+]
 JOBS_AT_ONCE = 8
 ADDED_S, AT_ONCE, BARE = 0.1, 1.2, 2.0
 
@@ -47,8 +48,8 @@ def _already_built(scene: Scene, home: Home, job_file: Path) -> Row:
         beside=f"`run` with it {seconds(found['with'])}; without {seconds(found['without'])}",
         wanted=f"≤ {ADDED_S:g} s",
         reached=statistics.median(added) <= ADDED_S,
-        how="`trainmaster run` of a script that prints one line, with `environment.requirements` and without, in turns; the median of "
-        "the differences of whole commands, from typing to the end.",
+        how="`trainmaster run` of a script that prints one line, with `environment.requirements` and without, in turns; "
+        "the median of the differences of whole commands, from typing to the end.",
     )
 
 
@@ -79,8 +80,9 @@ def _beside_bare_uv(scene: Scene, home: Home, job_file: Path, count: int) -> Row
         beside=f"`uv venv` and `uv pip install` {seconds(found['uv'])}",
         wanted=f"≤ {BARE:g} × bare uv",
         reached=ratio <= BARE,
-        how="from the runner's claim to the end of its set-up, by its own clock: it resolves into a lock with hashes, makes the "
-        "environment, installs from the lock and keeps the lock in the store. Beside it the two commands by hand, from the same cache.",
+        how="from the runner's claim to the end of its set-up, by its own clock: it resolves into a lock with hashes, makes "
+        "the environment, installs from the lock and keeps the lock in the store. Beside it the two commands by hand, from the "
+        "same cache.",
     )
 
 
@@ -112,8 +114,8 @@ def _at_once(scene: Scene, home: Home, job_file: Path, count: int) -> Row:
         beside=f"one job alone {seconds(found['one'])}, best to best {best(found['eight']) / best(found['one']):.2f} ×",
         wanted=f"built once; ≤ {AT_ONCE:g} × one build",
         reached=ratio <= AT_ONCE,
-        how=f"{count} packages from an empty cache. The jobs wait in the queue and are placed together; the time is from the first claim "
-        "to the last end of set-up.",
+        how=f"{count} packages from an empty cache. The jobs wait in the queue and are placed together; the time is from the "
+        "first claim to the last end of set-up.",
     )
 
 

@@ -73,7 +73,7 @@ class EnvironmentSetUp:
         began_s = host.elapsed_s()
         question = self._question()
         held = Shelf(self._shared / "envs").find(question.name)
-        if held is None or self._store.url not in held.file.stored_in:
+        if held is None or not held.stored_mark(self._store.url).exists():
             held = self._built(question, held)
         self._place.environment = held.folder
         return EnvironmentRef(

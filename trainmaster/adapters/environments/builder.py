@@ -68,12 +68,10 @@ def provide(question: Question, site: Site) -> Held:
 
 def keep_lock(held: Held, site: Site) -> None:
     """The lock in the store, once for each store: from it alone the environment can be built again."""
-    url = site.store.url
-    if url in held.file.stored_in:
-        return
-    text = (held.folder.parent / "lock.txt").read_bytes()
-    site.store.put_if_absent(layout.environment_lock(held.file.key), text)
-    site.shelf.write(replace(held.file, stored_in=[*held.file.stored_in, url]))
+    mark = held.stored_mark(site.store.url)
+    if not mark.exists():
+        site.store.put_if_absent(layout.environment_lock(held.file.key), (held.folder.parent / "lock.txt").read_bytes())
+        mark.touch()
 
 
 class _Build:

@@ -5,6 +5,8 @@ envs/<key>/<letters>/           one build; a build that was killed leaves a fold
 envs/<key>/used                 its time is when a job last used it
 envs/<key>/in-use               lock: shared by every runner whose script runs in it, alone for whoever removes it
 envs/<key>/building             lock: one at a time builds it, or removes it
+envs/<key>/lock.txt             what it was installed from
+envs/<key>/stored-<hash>        the object store with this address holds the lock, too
 envs/asked/<hash>.json          what was asked for → key, so that asking again costs nothing
 envs/asked/<hash>.lock          lock: one at a time resolves and builds what was asked for
 """
@@ -12,6 +14,7 @@ envs/asked/<hash>.lock          lock: one at a time resolves and builds what was
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
@@ -49,8 +52,6 @@ class EnvironmentFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     base: PythonMark | None = None
     packages: int = 0
     size_bytes: int = 0
-    #: object stores that hold its lock
-    stored_in: list[str] = []
 
 
 class AskedFile(Struct, frozen=True, kw_only=True):
@@ -70,6 +71,10 @@ class Held(Struct, frozen=True, kw_only=True):
     def let_go(self) -> None:
         """It is not used any more."""
         os.close(self.descriptor)
+
+    def stored_mark(self, url: str) -> Path:
+        """A file that is there once the object store with this address holds the lock."""
+        return self.folder.parent / f"stored-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
 
 
 class Shelved(Struct, frozen=True, kw_only=True):
