@@ -138,7 +138,7 @@ def built(shelf, key="k", asked="q"):
     with shelf.building(key, nobody_waits) as place:
         (place / "bin").mkdir()
         (place / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
-        shelf.write(EnvironmentFile(key=key, folder=place.name, python="cpython 3", base=mark_of(sys.executable)))
+        shelf.write(EnvironmentFile(key=key, folder=place.name, path=str(place), python="cpython 3", base=mark_of(sys.executable)))
     with shelf.asking(asked, nobody_waits):
         shelf.answer(asked, key)
     return place
@@ -202,13 +202,20 @@ class TestShelf:
         assert shelf.find("q") is None
         assert "not there any more" in shelf.listing()[0].broken
 
+    def test_what_was_moved_with_its_home_is_built_anew(self, shelf, tmp_path):
+        built(shelf)
+        shelf.folder.rename(tmp_path / "moved")
+        moved = Shelf(tmp_path / "moved")
+        assert moved.find("q") is None
+        assert "and moved" in moved.listing()[0].broken
+
     def test_a_replaced_interpreter_is_another_one(self, shelf, tmp_path):
         python = tmp_path / "python"
         python.write_text("1")
         with shelf.building("k", nobody_waits) as place:
             (place / "bin").mkdir()
             (place / "bin" / "python").symlink_to(python)
-            shelf.write(EnvironmentFile(key="k", folder=place.name, python="p", base=mark_of(str(python))))
+            shelf.write(EnvironmentFile(key="k", folder=place.name, path=str(place), python="p", base=mark_of(str(python))))
         assert shelf.take("k", was_there=True) is not None
         python.write_text("22")
         assert shelf.take("k", was_there=True) is None

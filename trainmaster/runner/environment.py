@@ -8,7 +8,7 @@ from pathlib import Path
 from trainmaster.adapters import host
 from trainmaster.adapters.environments.question import Question
 from trainmaster.adapters.environments.shelf import Held, Shelf
-from trainmaster.adapters.environments.trouble import EnvironmentTrouble, Secrets, refuse_full_disk
+from trainmaster.adapters.environments.trouble import EnvironmentTrouble, refuse_full_disk
 from trainmaster.adapters.source_changes import file_marks
 from trainmaster.core.job import ALLOCATION_MARK, EnvironmentRef
 from trainmaster.ports.object_store import BlockingStore
@@ -118,7 +118,7 @@ class EnvironmentSetUp:
             return
         from trainmaster.adapters.environments.tool import Tools
 
-        tools = Tools(self.log.write, Secrets({}), self._is_wanted, self._in_child)
+        tools = Tools(self.log.write, self._question().secrets, self._is_wanted, self._in_child)
         _, environ = workplace.start_up(self._place, None, self._base)
         for number, line in enumerate(commands, 1):
             self._tell(f"setting up (command {number} of {len(commands)})")

@@ -58,7 +58,7 @@ class LineKind(StrEnum):
     #: another file of the same kind
     INCLUDE = "include"
     #: a folder or file of the source folder is installed
-    LOCAL = "local"
+    IN_FOLDER = "in folder"
     #: the same, as a link
     EDITABLE = "editable"
     #: a package from elsewhere, or an option
@@ -91,7 +91,7 @@ def _kind(line: str) -> tuple[LineKind, str]:
         return LineKind.EDITABLE, line
     target = re.sub(r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])?\s*@\s*", "", line)
     if re.match(r"(file:)?\.{0,2}/|\.{1,2}(\[|\s|;|$)|file:|[^\s:]+\.(whl|tar\.gz|zip)$", target):
-        return LineKind.LOCAL, line
+        return LineKind.IN_FOLDER, line
     return LineKind.OTHER, line
 
 

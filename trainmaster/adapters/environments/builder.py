@@ -202,7 +202,8 @@ class _Build:
     def _install(self, place: Path, python: PythonFacts, lock: Lock) -> None:
         shelf, uv = self._site.shelf, find_uv()
         count = len(packages_of(lock.body))
-        self._site.tell(f"building environment ({count} packages)" if count != 1 else "building environment (1 package)")
+        packages = f" ({count} package{'s' if count > 1 else ''})" if count else ""
+        self._site.tell(f"building environment{packages}")
         lock_path = place.parent / "lock.txt"
         lock_path.write_text(lock.text)
         venv = [uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", python.path, str(place)]
@@ -223,6 +224,7 @@ class _Build:
         file = EnvironmentFile(
             key=lock.key,
             folder=place.name,
+            path=str(place),
             python=python.words,
             platform=python.platform,
             base=mark_of(str(place / "bin" / "python")),
@@ -245,6 +247,7 @@ class _Build:
             file = EnvironmentFile(
                 key=key,
                 folder=place.name,
+                path=str(place),
                 python=made.head.python,
                 platform=made.head.platform,
                 packages=conda.package_count(place),

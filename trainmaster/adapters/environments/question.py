@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -81,7 +82,7 @@ class Question(Struct, frozen=True, kw_only=True):
         texts = ["\n".join(given)] if isinstance(given, list) else self._texts().values()
         if self.file.endswith(PROJECT_FILES):
             return any(_LIES_BESIDE.search(text) for text in texts)
-        return LineKind.LOCAL in {line.kind for text in texts for line in requirement_lines(text)}
+        return LineKind.IN_FOLDER in {line.kind for text in texts for line in requirement_lines(text)}
 
     @property
     def name(self) -> str:
@@ -90,6 +91,7 @@ class Question(Struct, frozen=True, kw_only=True):
         files = {} if self.lock else self._texts()
         if environment.conda is not None and not self.lock:
             files = {environment.conda: read_text(self.folder, environment.conda)}
+        files |= _settings_beside(self.folder)
         asked = {
             "v": 1,
             "environment": [environment.python, environment.requirements, environment.conda, environment.index],
@@ -102,6 +104,17 @@ class Question(Struct, frozen=True, kw_only=True):
             "path": self.base.get("PATH", "") if environment.conda else "",
         }
         return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:32]
+
+
+def _settings_beside(folder: Path) -> dict[str, str]:
+    """Files of the code folder in which uv looks for its settings."""
+    found = {}
+    for name in ("uv.toml", "pyproject.toml"):
+        with suppress(OSError, UnicodeDecodeError):
+            text = (folder / name).read_text()
+            if name == "uv.toml" or "tool.uv" in text:
+                found[f"settings in {name}"] = text
+    return found
 
 
 def read_files(folder: Path, name: str) -> dict[str, str]:

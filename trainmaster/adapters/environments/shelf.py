@@ -46,6 +46,8 @@ class EnvironmentFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     v: int = 1
     key: str
     folder: str
+    #: where it was built: its programs know their place by heart
+    path: str
     python: str
     platform: str = ""
     #: the interpreter it was made from; None: it brings its own
@@ -179,7 +181,7 @@ class Shelf:
                 continue
             used_at_s = _modified_s(place / _USED) or _modified_s(place)
             broken = "its build was interrupted" if file is None else why_broken(place, file)
-            shown = file or EnvironmentFile(key=key, folder="", python="")
+            shown = file or EnvironmentFile(key=key, folder="", path="", python="")
             found.append(
                 Shelved(
                     key=key,
@@ -246,6 +248,8 @@ def why_broken(place: Path, file: EnvironmentFile) -> str:
     folder = place / file.folder
     if not folder.is_dir():
         return "its folder is not there any more"
+    if str(folder) != file.path:
+        return f"it was built in {file.path}, and moved"
     if file.base is None:
         return ""
     if not os.path.exists(folder / "bin" / "python"):
