@@ -81,6 +81,8 @@ class _Build:
         self._question, self._site, self._tools = question, site, site.tools
         self._environ = tool_environ(question.base, _sources(question, site.shared))
         self._where: list[str] = []
+        #: an empty cache need not be tried
+        self._had_cache = any(Path(self._environ["UV_CACHE_DIR"]).glob("archive-v*"))
 
     def run(self, asked: str) -> None:
         """From the question to an environment that answers it."""
@@ -220,7 +222,7 @@ class _Build:
                 "-r",
                 str(lock_path),
             ]
-            self._call("the packages could not be installed", words)
+            self._install_packages(words)
         file = EnvironmentFile(
             key=lock.key,
             folder=place.name,
@@ -232,6 +234,15 @@ class _Build:
             size_bytes=_size_bytes(place),
         )
         shelf.write(file)
+
+    def _install_packages(self, words: list[str]) -> None:
+        """The lock names what resolving has just asked the index about; where the cache has it all, nobody is asked twice."""
+        if self._had_cache and "--offline" not in words:
+            said = self._tools.ask([*words, "--offline"], self._environ, self._question.folder, shows_output=False)
+            if said.code == 0:
+                return
+            self._tools.say("not everything is in the cache: the rest is fetched")
+        self._call("the packages could not be installed", words)
 
     def _conda(self) -> str:
         """A conda environment: its file is the question, and what was chosen is read off afterwards."""

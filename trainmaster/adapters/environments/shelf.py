@@ -8,6 +8,7 @@ envs/<key>/building             lock: one at a time builds it, or removes it
 envs/<key>/lock.txt             what it was installed from
 envs/<key>/stored-<hash>        the object store with this address holds the lock, too
 envs/asked/<hash>.json          what was asked for → key, so that asking again costs nothing
+envs/asked/<hash>.txt           a list of requirements, as uv reads it
 envs/asked/<hash>.lock          lock: one at a time resolves and builds what was asked for
 """
 
@@ -230,7 +231,8 @@ class Shelf:
                 descriptor = file_locks.try_hold(file.with_suffix(".lock"), shared=False)
                 if descriptor is not None:
                     file.unlink(missing_ok=True)
-                    file.with_suffix(".lock").unlink(missing_ok=True)
+                    for ending in (".txt", ".lock"):
+                        file.with_suffix(ending).unlink(missing_ok=True)
                     os.close(descriptor)
 
 
