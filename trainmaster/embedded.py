@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,6 +43,10 @@ from trainmaster.ports.provider import Provider
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import JobSpec
 
+if TYPE_CHECKING:
+    from trainmaster.adapters.environments.housekeeping import EnvironmentHouse
+    from trainmaster.adapters.environments.submission import SubmittedEnvironment
+
 _DRIVER_LEASE_S = 15.0
 _POLL_S_MIN, _POLL_S_MAX = 0.05, 0.5
 #: how often to see whether somebody drives
@@ -57,6 +61,16 @@ class Submission(Struct, frozen=True, kw_only=True):
     """What was accepted, and what the submitter should know about it."""
 
     job: JobRecord
+    left_out: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """What was kept of a source folder, and what the submitter should know about it."""
+
+    code: Code
+    #: name of the wheels that were staged
+    wheelhouse: str = ""
     left_out: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -79,9 +93,10 @@ class Embedded:
         await self.service.refuse_impossible(spec)
         origin = find_origin(environ, Path.cwd(), __version__)
         refuse_no_script(spec, folder, origin.python)
-        code, left_out, notes = self.snapshot(spec, folder, environ, progress)
-        job = new_job(make_id(spec.name), spec, code, origin, self.ports.clock.now())
-        return Submission(job=await self.accept(job, environ), left_out=left_out, notes=notes)
+        snapshot = self.snapshot(spec, folder, environ, progress)
+        job = new_job(make_id(spec.name), spec, snapshot.code, origin, self.ports.clock.now())
+        job = await self.accept(replace(job, wheelhouse=snapshot.wheelhouse), environ)
+        return Submission(job=job, left_out=snapshot.left_out, notes=snapshot.notes)
 
     async def accept(self, job: JobRecord, environ: Mapping[str, str]) -> JobRecord:
         """Keep the submitter's environment and accept the job, with a seed if it has none."""
@@ -101,10 +116,25 @@ class Embedded:
 
     def snapshot(
         self, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Callable[[str, int, int], None]
-    ) -> tuple[Code, tuple[tuple[str, str], ...], tuple[str, ...]]:
-        """Pack the source folder into the store; what was left out and what to say about it."""
+    ) -> Snapshot:
+        """Keep in the store what the job needs of this machine: its code, and the wheels of its environment."""
+        from trainmaster.adapters.environments.submission import SubmittedEnvironment
+
+        asked = SubmittedEnvironment(spec.environment, folder, environ)
+        asked.refuse_impossible(self.config.home_path)
         if spec.in_place:
-            return Code(folder=str(folder), in_place=True), (), ()
+            snapshot = Snapshot(code=Code(folder=str(folder), in_place=True))
+        else:
+            snapshot = self._packed(folder, environ, asked, progress)
+        return replace(snapshot, wheelhouse=asked.stage_wheels(self.store, progress), notes=(*snapshot.notes, *asked.notes()))
+
+    def _packed(
+        self,
+        folder: Path,
+        environ: Mapping[str, str],
+        asked: SubmittedEnvironment,
+        progress: Callable[[str, int, int], None],
+    ) -> Snapshot:
         from trainmaster.adapters.source_archive import pack
         from trainmaster.adapters.source_folder import list_source
 
@@ -114,6 +144,7 @@ class Embedded:
             trainmaster_home=self.config.home_path,
             size_limit_bytes=self.config.source_bytes_max,
         )
+        asked.refuse_left_out(file.path for file in listing.files)
         archive = self._packing_place()
         done = [0]
 
@@ -135,13 +166,20 @@ class Embedded:
             folder=str(folder),
             left_out=[item.path for item in listing.left_out],
         )
-        return code, tuple((item.path, item.why) for item in listing.left_out), listing.notes
+        return Snapshot(code=code, left_out=tuple((item.path, item.why) for item in listing.left_out), notes=listing.notes)
 
     def code_changes(self, one: Code, other: Code) -> list[FileChange]:
         """What differs between two snapshots; a UserError where there is nothing to compare."""
         from trainmaster.adapters.source_diff import changes_between
 
         return changes_between(self.store, one, other)
+
+    @property
+    def environments(self) -> EnvironmentHouse:
+        """Environments that were built on this machine."""
+        from trainmaster.adapters.environments.housekeeping import EnvironmentHouse
+
+        return EnvironmentHouse(self.config.home_path)
 
     def _packing_place(self) -> Path:
         """A new file to pack into. Whoever was killed while it packed has left one: a day later it goes."""

@@ -46,16 +46,17 @@ async def submit_study(
     await embedded.service.refuse_impossible(first)
     origin = find_origin(environ, Path.cwd(), __version__)
     refuse_no_script(first, folder, origin.python)
-    code, left_out, notes = embedded.snapshot(spec, folder, environ, progress)
+    snapshot = embedded.snapshot(spec, folder, environ, progress)
+    code = snapshot.code
     now = embedded.ports.clock.now()
     specs = list(core.child_specs(spec))
     study = StudyRecord(id=make_id(spec.name), spec=spec, code=code, origin=origin, submitted_at=now, count=len(specs))
     jobs: list[JobRecord] = []
     for index, child in enumerate(specs, start=1):
         job = seeded(new_job(JobId(f"{study.id}-{index}"), child, code, origin, now))
-        jobs.append(replace(job, study=core.child_ref(study, index)))
+        jobs.append(replace(job, study=core.child_ref(study, index), wheelhouse=snapshot.wheelhouse))
     batch = await accept_batch(embedded, jobs, environ, study)
-    return StudySubmission(study=study, jobs=tuple(batch), left_out=left_out, notes=notes)
+    return StudySubmission(study=study, jobs=tuple(batch), left_out=snapshot.left_out, notes=snapshot.notes)
 
 
 def refuse_impossible_grid(spec: JobSpec) -> None:

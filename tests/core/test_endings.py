@@ -51,6 +51,12 @@ ROWS = [
         "machine_trouble",
         "The machine could not run the job: No space left on device",
     ),
+    (
+        _report(set_up_error="no numpy.", environment_failed=True),
+        EndingKind.FAILED,
+        "environment",
+        "The environment could not be made ready: no numpy.",
+    ),
     (_report(set_up_error="no code."), EndingKind.FAILED, "set_up_failed", "The job could not be set up: no code."),
     (_report(code=0, set_up_error="no room."), EndingKind.SUCCEEDED, "exit_0", "The script ended by itself with exit code 0."),
     (_report(code=0, stop_seen=StopSeen.ORDER), EndingKind.STOPPED, "stopped", "The job was told to stop."),

@@ -13,7 +13,9 @@ from trainmaster.spec import layout
     ("found", "key"),
     [
         (layout.code("ab"), "code/ab.tar.zst"),
-        (layout.environment_lock("ab"), "envs/ab/lock.txt"),
+        (layout.environment_lock("k"), "envs/k/lock.txt"),
+        (layout.wheelhouse("ab"), "wheels/ab.json"),
+        (layout.wheel("ab", "x.whl"), "wheels/ab/x.whl"),
         (layout.job("j"), "jobs/j"),
         (layout.spec("j"), "jobs/j/spec.json"),
         (layout.record("j"), "jobs/j/record.json"),
@@ -25,6 +27,7 @@ from trainmaster.spec import layout
         (layout.heartbeat("j", 2, 3), "jobs/j/attempts/2/3/heartbeat.json"),
         (layout.exit_record("j", 2), "jobs/j/attempts/2/0/exit.json"),
         (layout.runner_log("j", 2), "jobs/j/attempts/2/0/runner.log"),
+        (layout.setup_log("j", 2), "jobs/j/attempts/2/0/setup.log"),
         (layout.log_prefix("j", 2), "jobs/j/attempts/2/0/log"),
         (layout.metrics_prefix("j", 2), "jobs/j/attempts/2/0/metrics"),
         (layout.chunk(layout.log_prefix("j", 2), 7), "jobs/j/attempts/2/0/log/00000007"),

@@ -19,7 +19,12 @@ ASKED = [
     ({"environment": {"conda": "c.yml"}}, ["environment.conda"]),
     ({"environment": {"apt": ["git"]}}, ["environment.apt"]),
     ({"environment": {"setup": ["true"]}}, ["environment.setup"]),
-    ({"environment": {"index": "https://i"}}, ["environment.index"]),
+    ({"environment": {"index": "https://i", "requirements": []}}, ["environment.requirements", "environment.index"]),
+    (
+        {"environment": {"extra_indexes": ["https://i"], "requirements": []}},
+        ["environment.requirements", "environment.extra_indexes"],
+    ),
+    ({"environment": {"wheels": "w", "requirements": []}}, ["environment.requirements", "environment.wheels"]),
     ({"environment": {"image": "a:1"}}, ["environment.image"]),
     ({"environment": {"docker": {"shm_size": "1g"}}}, ["environment.docker"]),
     ({"inputs": {"train": "s3://b"}}, ["inputs"]),

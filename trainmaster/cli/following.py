@@ -16,6 +16,7 @@ from trainmaster.core.job import JobId, JobRecord
 from trainmaster.embedded import Embedded, exit_code, opened
 from trainmaster.errors import InvalidSpec
 from trainmaster.spec import layout
+from trainmaster.spec.job_spec import Environment
 
 _POLL_S = 0.2  # chunks of a log come once a second
 #: A longer line is printed in parts: one without an end must not fill the memory.
@@ -46,6 +47,7 @@ class Follower:
         self._lines_told = 0
         self._revision = -1
         self._bar = Bar()
+        self._doing = ""
 
     async def look(self) -> JobRecord:
         """Print what is new; the record as it is now."""
@@ -58,12 +60,24 @@ class Follower:
                 self._drain()
                 self._attempt += 1
                 self._cursor = LogCursor(self._embedded, job.id, self._attempt, 0)
+        await self._tell_set_up(job)
         if job.is_finished:
             self._drain()
             self._bar.end(is_done=bool(job.attempts) and job.attempts[-1].timeline.uploaded_at is not None)
         elif sys.stderr.isatty():
             self._bar.look(job.attempt, await self._embedded.service.heartbeat(job))
         return job
+
+    async def _tell_set_up(self, job: JobRecord) -> None:
+        """An environment may take minutes to build; a job that asks for none has nothing to tell."""
+        if job.spec.environment == Environment() or not job.attempts or job.is_finished or job.current.timeline.set_up_at:
+            return
+        beat = await self._embedded.service.heartbeat(job)
+        if beat is not None and beat.doing != self._doing:
+            self._doing = beat.doing
+            if beat.doing:
+                self._bar.hide()
+                render.note(f"● {beat.doing}")
 
     def leave(self) -> None:
         """Nobody looks any more: the job may go on, its bar does not."""
@@ -109,8 +123,9 @@ async def drive_and_follow(embedded: Embedded, follower: Follower) -> bool:
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has finished.")
 @click.option("--node", type=click.IntRange(0), metavar="N", default=0, help="Which machine; default 0.")
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="Which attempt; default: all, in order.")
+@click.option("--setup", "is_setup", is_flag=True, help="What building its environment and the setup commands printed instead.")
 @json_option
-def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json: bool) -> int:  # noqa: FBT001
+def logs_command(job: str, follow: bool, node: int, attempt: int | None, is_setup: bool, as_json: bool) -> int:  # noqa: FBT001
     """Print what a job printed.
 
     \b
@@ -122,6 +137,14 @@ def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json
         job_id = await embedded.service.resolve(job)
         record = await embedded.service.get(job_id)
         _refuse_unknown(record, attempt, node)
+        if is_setup:
+            numbers = [attempt] if attempt is not None else range(1, record.attempt + 1)
+            found = [
+                _print_set_up(embedded, LogPrinter(n, node, as_json=as_json), layout.setup_log(job_id, n, node)) for n in numbers
+            ]
+            if not any(found):
+                render.note(f"nothing was built for {job_id}, and no setup command ran")
+            return 0
         looks = 0
         number = attempt or 1
         cursor, printer = LogCursor(embedded, job_id, number, node), LogPrinter(number, node, as_json=as_json)
@@ -143,6 +166,14 @@ def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json
                 await asyncio.sleep(_POLL_S)
 
     return with_embedded(work)
+
+
+def _print_set_up(embedded: Embedded, printer: LogPrinter, key: layout.Key) -> bool:
+    """Print the set-up log of one attempt; whether there is one."""
+    data = embedded.store.get(key)
+    printer.print(data or b"")
+    printer.end()
+    return data is not None
 
 
 def _refuse_unknown(record: JobRecord, attempt: int | None, node: int) -> None:

@@ -192,6 +192,7 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
         ("left out", ", ".join(job.code.left_out)),
         ("command", _command(job)),
         ("python", job.origin.python),
+        ("environment", _environment(job)),
         ("machine", machine_words(job.current.machine) if job.attempts else ""),
         ("tags", " ".join(f"{k}={v}" for k, v in sorted(job.spec.tags.items()))),
         ("parameters", " ".join(f"{k}={v}" for k, v in sorted(job.spec.hyperparameters.items()))),
@@ -232,6 +233,14 @@ def _continues(job: JobRecord) -> str:
     step = "" if found.checkpoint.step is None else f", step {found.checkpoint.step}"
     whose = "" if found.source == found.job else f" of {found.source}"
     return f"{found.job}, checkpoint {found.checkpoint.id}{whose}{step}"
+
+
+def _environment(job: JobRecord) -> str:
+    found = job.current.environment if job.attempts else None
+    if found is None:
+        return ""
+    how = "was there" if found.was_there else f"built in {render.age(found.seconds)}"
+    return f"{found.key[:12]}, {found.python}, {render.count(found.packages, 'package')}, {how}"
 
 
 def _budgets(job: JobRecord) -> str:

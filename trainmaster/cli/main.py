@@ -34,6 +34,7 @@ COMMANDS = {
     "best": ("comparing", "Name the job with the lowest or highest value of a metric."),
     "diff": ("differing", "Show what differs between two jobs: parameters, code, results."),
     "pull": ("fetching", "Copy what a job made into a folder."),
+    "envs": ("environments", "Show or remove the environments built on this machine."),
     "doctor": ("fetching", "Check this installation and this machine."),
 }
 

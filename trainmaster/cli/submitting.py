@@ -42,6 +42,8 @@ def shared_options(command: _Command) -> _Command:
         click.option("--keep-checkpoints", type=int, help="How many commits are kept."),
         click.option("--max-run", metavar="TIME", help="Longest total running time, such as 2h."),
         click.option("--source-dir", metavar="FOLDER", help="Folder with the code."),
+        click.option("--requirements", metavar="FILE", help="Requirements file in the source folder; its packages are installed."),
+        click.option("--python", metavar="VERSION", help="Python version, such as 3.11; it must be installed."),
         click.option("--in-place", is_flag=True, help="Run in the source folder itself instead of a snapshot."),
         json_option,
     )
@@ -233,6 +235,8 @@ def _overrides(flags: dict[str, Any]) -> dict[str, object]:
         "interruptions": "retry.interruptions",
         "keep_checkpoints": "checkpoints.keep",
         "max_run": "limits.run",
+        "requirements": "environment.requirements",
+        "python": "environment.python",
     }
     found.update({field: flags[flag] for flag, field in named.items() if flags[flag] is not None})
     if flags["in_place"]:

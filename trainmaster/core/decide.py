@@ -320,10 +320,10 @@ def _counts_as_gone(job: JobRecord, facts: Facts, now: datetime, timing: Timing)
 def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRecord:
     """What the facts add to the record: how far the runner came, its newest commit, and what it measured."""
     attempt = job.current
-    timeline, metrics, machine = attempt.timeline, attempt.metrics, attempt.machine
-    said = facts.exit or facts.heartbeat
-    if said is not None and said.machine is not None:
-        machine = said.machine
+    timeline, metrics = attempt.timeline, attempt.metrics
+    said = [source for source in (facts.exit, facts.heartbeat) if source is not None]
+    environment = next((one.environment for one in said if one.environment is not None), attempt.environment)
+    machine = next((one.machine for one in said if one.machine is not None), attempt.machine)
     if facts.exit is not None:
         timeline, metrics = facts.exit.timeline, facts.exit.metrics
     elif facts.heartbeat is not None:
@@ -335,7 +335,8 @@ def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRe
         is_time = now - job.updated_at >= timedelta(seconds=timing.measure_s)
         metrics = facts.heartbeat.metrics if is_time or (timeline, head) != (attempt.timeline, attempt.head) else metrics
     silent_s = _silent_s(job, facts, now, timing)
-    noted = replace(attempt, timeline=timeline, head=head, metrics=metrics, machine=machine, silent_s=silent_s)
+    noted = replace(attempt, timeline=timeline, head=head, metrics=metrics, silent_s=silent_s)
+    noted = replace(noted, machine=machine, environment=environment)
     return replace(job, attempts=(*job.attempts[:-1], noted), head=head or job.head)
 
 

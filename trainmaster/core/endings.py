@@ -23,6 +23,8 @@ def ending_of(report: ExitReport, stop: StopRequest | None) -> Ending:
         if report.machine_is_to_blame:
             sentence = f"The machine could not run the job: {report.set_up_error}"
             return Ending(kind=EndingKind.INTERRUPTED, reason=Reason(code="machine_trouble", sentence=sentence))
+        if report.environment_failed:
+            return _failed("environment", f"The environment could not be made ready: {report.set_up_error}", report)
         return _failed("set_up_failed", f"The job could not be set up: {report.set_up_error}", report)
     if report.out_of_memory:
         return _failed("out_of_memory", f"The script ran out of memory: {report.out_of_memory}", report)

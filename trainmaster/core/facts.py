@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from trainmaster.core.job import CheckpointRef, Machine, Timeline
+from trainmaster.core.job import CheckpointRef, EnvironmentRef, Machine, Timeline
 from trainmaster.core.metrics import MetricSummary
 
 
@@ -70,6 +70,9 @@ class Heartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rss_bytes: int = 0
     #: long work under way: what, bytes done, bytes in all
     progress: tuple[str, int, int] | None = None
+    #: what the set-up does now, for people; empty: nothing that takes long
+    doing: str = ""
+    environment: EnvironmentRef | None = None
     #: what was measured so far
     metrics: dict[str, MetricSummary] = {}
     machine: Machine | None = None
@@ -88,6 +91,9 @@ class ExitReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     set_up_error: str = ""
     #: and it was the machine's doing: a full disk, no processes to be had
     machine_is_to_blame: bool = False
+    #: and it was the environment that the job asked for: its packages, its Python, its set-up commands
+    environment_failed: bool = False
+    environment: EnvironmentRef | None = None
     #: content of output/failure
     failure: str = ""
     #: last Python traceback in the log

@@ -168,6 +168,20 @@ class Timeline(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_seen_at: datetime | None = None
 
 
+class EnvironmentRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The environment an attempt ran in; its lock lies in the store under its key."""
+
+    key: str
+    #: implementation and version, such as ``cpython 3.11.7``
+    python: str
+    platform: str = ""
+    packages: int = 0
+    #: how long it took until it was there
+    seconds: float = 0.0
+    #: somebody had built it before
+    was_there: bool = False
+
+
 class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One try at running a job."""
 
@@ -188,6 +202,8 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: what was measured, in a few numbers each
     metrics: dict[str, MetricSummary] = {}
     machine: Machine | None = None
+    #: what was built for it; None: the submitter's interpreter as it is
+    environment: EnvironmentRef | None = None
 
 
 class StopRequest(Struct, frozen=True, kw_only=True):

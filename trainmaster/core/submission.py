@@ -49,13 +49,15 @@ def repeated(old: JobRecord, new: JobRecord) -> JobRecord:
 
 def _alike(old: JobRecord, new: JobRecord) -> JobRecord:
     seed = old.seed if new.spec.seed is None else new.spec.seed
-    return replace(new, code=old.code, seed=seed, lock=environment_key(old) or old.lock, wheelhouse=old.wheelhouse)
+    # Whoever changes what the environment is to hold has it resolved anew.
+    lock = environment_key(old) or old.lock if new.spec.environment == old.spec.environment else ""
+    return replace(new, code=old.code, seed=seed, lock=lock, wheelhouse=old.wheelhouse)
 
 
 def environment_key(job: JobRecord) -> str:
     """Key of the environment that the newest attempt ran in; empty: it had none of its own."""
-    found = getattr(job.current, "environment", None) if job.attempts else None
-    return str(getattr(found, "key", ""))
+    found = job.current.environment if job.attempts else None
+    return "" if found is None else found.key
 
 
 def submitted_line(job: JobRecord) -> StoryLine:

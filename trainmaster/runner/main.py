@@ -24,7 +24,7 @@ from trainmaster.adapters.object_store import open_store
 from trainmaster.core import checkpoints
 from trainmaster.core import supervise as core
 from trainmaster.core.facts import ExitReport, Heartbeat, StopSeen
-from trainmaster.core.job import CheckpointRef, Timeline
+from trainmaster.core.job import CheckpointRef, EnvironmentRef, Timeline
 from trainmaster.core.messages import ClaimFile, JobFile, OpenFile
 from trainmaster.core.metrics import METRICS_MAX
 from trainmaster.core.supervise import Run, RunEvent, RunInstruction
@@ -41,6 +41,7 @@ from trainmaster.runner.process import Ended, JobProcess
 from trainmaster.runner.script_words import ScriptWords
 from trainmaster.runner.workplace import SetUpError, Workplace
 from trainmaster.spec import layout
+from trainmaster.spec.job_spec import Environment
 
 _T = TypeVar("_T")
 _TICK_S = 0.25
@@ -80,6 +81,9 @@ class Runner:
         self.set_up_error = ""
         self.machine_is_to_blame = False
         self.machine = this_machine(self.request.placement.gpus)
+        self.environment_failed = False
+        self.environment: EnvironmentRef | None = None
+        self.doing = ""
         self.progress: tuple[str, int, int] | None = None
         self._told: tuple[str, int, int] | None = None
         self._told_s = 0.0
@@ -165,6 +169,7 @@ class Runner:
         """What went wrong before the script ran, and whether the machine is to blame."""
         self.set_up_error = sentence
         self.machine_is_to_blame = isinstance(error, OSError) and error.errno in _MACHINE_TROUBLES
+        self.environment_failed = isinstance(error, workplace.EnvironmentFailed)
 
     def _claim(self) -> bool:
         """Win the attempt, or learn that it is not ours. A put that raised may have happened: then we read who won."""
@@ -200,6 +205,7 @@ class Runner:
         self.opened = msgspec.json.decode(opened, type=OpenFile)
         self.search.watch(self.place.file.spec.metrics.patterns)
         _retrying(lambda: workplace.prepare(self.place, self.store))
+        self._provide_environment()
         settings = CommitterSettings(
             job_id=job_id, attempt=attempt, folder=self.place.checkpoints, rules=self.place.file.spec.checkpoints
         )
@@ -207,6 +213,26 @@ class Runner:
         self.committer = Committer(settings, self.store, self.now, self.process.writes, self._may_commit, words)
         self.timeline = replace(self.timeline, set_up_at=self.now())
         return core.SetUp()
+
+    def _provide_environment(self) -> None:
+        """Nothing of it is loaded for a job that asks for nothing."""
+        if self.place.file.spec.environment == Environment() and not self.place.file.lock:
+            return
+        from trainmaster.runner.environment import EnvironmentSetUp
+
+        set_up = EnvironmentSetUp(self.place, self.file, self.store, self._tell_doing, lambda: self.run.stop_seen is None)
+        try:
+            self.environment = _retrying(set_up.work)
+        finally:
+            self._tell_doing("")
+            if words := set_up.log.read():
+                key = layout.setup_log(self.request.job_id, self.request.attempt)
+                _retrying(lambda: self.store.put(key, words))
+
+    def _tell_doing(self, what: str) -> None:
+        if what != self.doing:
+            self.doing = what
+            self.heart.beat_now()
 
     def _restore(self) -> RunEvent:
         assert self.committer is not None
@@ -262,7 +288,9 @@ class Runner:
         try:
             self.process.start(command, environ, self.place.working, self.pump.sink, self._exited)
         except OSError as error:
-            self._note_trouble(f"{command[0]} cannot be started: {error.strerror or error}", error)
+            gone = command[0] == self.place.file.origin.python and not os.path.exists(command[0])
+            why = "it is not there any more; it was the Python of the submission" if gone else error.strerror or error
+            self._note_trouble(f"{command[0]} cannot be started: {why}", error)
             self._events.put(core.SetUpFailed())
             return
         self.pump.start()
@@ -314,6 +342,8 @@ class Runner:
         return not self._had_room or traces.ends_with_traceback(self.shipper.tail)
 
     def _write_exit(self) -> None:
+        if self.place.environment is not None:
+            workplace.note_use(self.place.environment)
         value = msgspec.json.encode(self._report())
         own_words = _own_words(self.folder)
         job_id, attempt = self.request.job_id, self.request.attempt
@@ -345,6 +375,8 @@ class Runner:
             stop_seen=self.run.stop_seen,
             set_up_error=self.set_up_error,
             machine_is_to_blame=self.machine_is_to_blame,
+            environment_failed=self.environment_failed,
+            environment=self.environment,
             failure=workplace.failure_text(self.place),
             traceback=trace,
             out_of_memory=oom if ended is None or ended.code != 0 else "",
@@ -372,6 +404,8 @@ class Runner:
             machine=self.machine,
             log_bytes=self.pump.bytes_seen,
             progress=self.progress,
+            doing=self.doing,
+            environment=self.environment,
             rss_bytes=sum(map(host.resident_bytes, self.process.pids())),
             warnings=[*self._warnings(), *filter(None, [self.metrics.flush_quietly()])],
         )

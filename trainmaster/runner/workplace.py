@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
 from msgspec import Struct
 
+from trainmaster.adapters.environments.activation import activated
 from trainmaster.adapters.source_changes import FileMarks, changed_since, file_marks
 from trainmaster.adapters.source_unpack import unpack
 from trainmaster.core.job import CheckpointRef
@@ -31,6 +33,10 @@ class SetUpError(UserError):
     """The job cannot be set up on this machine; trying again here would not help."""
 
 
+class EnvironmentFailed(SetUpError):
+    """It was the environment that the job asked for: its packages, its Python, its set-up commands."""
+
+
 class Workplace(Struct, kw_only=True):
     """The folders of one attempt on one machine."""
 
@@ -39,6 +45,8 @@ class Workplace(Struct, kw_only=True):
     #: set once it has been read from the store
     known: JobFile | None = None
     before: FileMarks = {}
+    #: the environment that was built for the job; None: the submitter's interpreter as it is
+    environment: Path | None = None
 
     @property
     def file(self) -> JobFile:
@@ -118,10 +126,19 @@ def start_up(place: Workplace, resumes: CheckpointRef | None, base: dict[str, st
         target.write_bytes(content)
     ours = script_contract.script_environment(spec, context)
     ours["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, place.request.placement.gpus))
+    python = place.file.origin.python
+    if place.environment is not None:
+        base, python = activated(place.environment, base), str(place.environment / "bin" / "python")
     environ = script_contract.merged_environment(base, spec.env, ours)
     paths = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     environ["PYTHONPATH"] = os.pathsep.join([*paths, str(place.home / "lib")])
-    return script_contract.command_line(spec, place.file.origin.python), environ
+    return script_contract.command_line(spec, python), environ
+
+
+def note_use(environment: Path) -> None:
+    """The environment was used until now: what is not used for long may go."""
+    with suppress(OSError):
+        os.utime(environment.parent / "used")
 
 
 def _free_port() -> int:

@@ -53,18 +53,22 @@ class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 class Environment(_Part, frozen=True):
     """What the code needs around it."""
 
-    #: Python version, such as ``3.11``
+    #: Python version, such as ``"3.11"``; it must be installed on the machine
     python: str | None = None
-    #: path of a requirements file, or a list of requirements
+    #: file in the source folder (``requirements.txt``, ``pyproject.toml``, ``uv.lock``, ``pylock.toml``), or a list of requirements
     requirements: str | list[str] | None = None
-    #: path of a conda environment file
+    #: conda environment file in the source folder
     conda: str | None = None
     #: Debian packages
     apt: list[str] = []
-    #: shell commands run once before the command
+    #: shell commands run in the code folder before each attempt's script
     setup: list[str] = []
-    #: package index
+    #: package index instead of PyPI; ``${NAME}`` is filled in from the submitter's environment and never kept
     index: str | None = None
+    #: package indexes asked before ``index``; ``${NAME}`` as above
+    extra_indexes: list[str] = []
+    #: folder of wheels, relative to the source folder or absolute; without an index, the only place packages come from
+    wheels: str | None = None
     #: container image
     image: str | None = None
     #: docker options: shm size, capabilities, devices

@@ -1,6 +1,9 @@
 """Under which key does each thing lie in the object store? Nobody else builds a key.
 
 code/<sha256>.tar.zst                               snapshot of a source folder
+envs/<key>/lock.txt                                 resolved environment: every package with its version and hashes
+wheels/<sha256>.json                                wheel folder of a submission: file name → sha256
+wheels/<sha256>/<file name>                         one wheel
 jobs/<job>/spec.json                                what was asked
 jobs/<job>/record.json                              sealed at the end: everything needed to run it again
 jobs/<job>/attempts/<n>/open.json                   written before the launch: the accepted head to resume from
@@ -10,6 +13,7 @@ jobs/<job>/attempts/<n>/<node>/heartbeat.json       overwritten: the attempt lea
 jobs/<job>/attempts/<n>/<node>/log/<seq>            output of the job, immutable numbered chunks
 jobs/<job>/attempts/<n>/<node>/metrics/<seq>        metrics, JSON lines, immutable numbered chunks
 jobs/<job>/attempts/<n>/<node>/runner.log           what the runner says about itself
+jobs/<job>/attempts/<n>/<node>/setup.log            output of resolving, installing and the setup commands
 jobs/<job>/attempts/<n>/<node>/exit.json            how the attempt ended on this node
 jobs/<job>/checkpoints/<attempt>-<seq>/files/…      a checkpoint's files
 jobs/<job>/checkpoints/<attempt>-<seq>/manifest.json  sizes and hashes
@@ -35,6 +39,16 @@ def code(sha256: str) -> Key:
 def environment_lock(key: str) -> Key:
     """What a resolved environment holds; enough to build it again."""
     return Key(f"envs/{key}/lock.txt")
+
+
+def wheelhouse(sha256: str) -> Key:
+    """Which wheels a wheel folder held."""
+    return Key(f"wheels/{sha256}.json")
+
+
+def wheel(sha256: str, name: str) -> Key:
+    """One wheel."""
+    return Key(f"wheels/{sha256}/{name}")
 
 
 def job(job_id: str) -> Key:
@@ -85,6 +99,11 @@ def exit_record(job_id: str, number: int, node: int = 0) -> Key:
 def runner_log(job_id: str, number: int, node: int = 0) -> Key:
     """What the runner says about itself."""
     return Key(f"{attempt(job_id, number)}/{node}/runner.log")
+
+
+def setup_log(job_id: str, number: int, node: int = 0) -> Key:
+    """Output of resolving, installing and the setup commands."""
+    return Key(f"{attempt(job_id, number)}/{node}/setup.log")
 
 
 def log_prefix(job_id: str, number: int, node: int = 0) -> Key:

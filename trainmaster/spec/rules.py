@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from .environment import ENVIRONMENT_RULES
 from .job_spec import JobSpec, Resources
 from .problems import Problem, join, nearest, quoted, shown
 from .script_contract import command_takes_words, is_owned
@@ -68,6 +69,9 @@ def _words_fit(spec: JobSpec) -> Iterator[Problem]:
 
 def _paths_stay_inside(spec: JobSpec) -> Iterator[Problem]:
     paths = [("entry_point", spec.entry_point), ("checkpoints.directory", spec.checkpoints.directory)]
+    listed = spec.environment.requirements
+    paths += [("environment.requirements", listed)] if isinstance(listed, str) else []
+    paths += [("environment.conda", spec.environment.conda)]
     paths += [(f"outputs.keep[{index}]", pattern) for index, pattern in enumerate(spec.outputs.keep)]
     for path, found in paths:
         if found is not None and (wrong := _leaves(found)):
@@ -211,4 +215,5 @@ RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _patterns_compile,
     _gpus_are_counted,
     _alternatives_name_fields,
+    *ENVIRONMENT_RULES,
 )

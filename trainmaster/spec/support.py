@@ -29,6 +29,8 @@ NEEDS: tuple[FeatureNeed, ...] = (
     FeatureNeed("environment.apt", "environment.apt", lambda spec: bool(spec.environment.apt)),
     FeatureNeed("environment.setup", "environment.setup", lambda spec: bool(spec.environment.setup)),
     FeatureNeed("environment.index", "environment.index", lambda spec: spec.environment.index is not None),
+    FeatureNeed("environment.extra_indexes", "environment.index", lambda spec: bool(spec.environment.extra_indexes)),
+    FeatureNeed("environment.wheels", "environment.wheels", lambda spec: spec.environment.wheels is not None),
     FeatureNeed("environment.image", "environment.image", lambda spec: spec.environment.image is not None),
     FeatureNeed("environment.docker", "environment.docker", lambda spec: bool(spec.environment.docker)),
     FeatureNeed("inputs", "inputs", lambda spec: bool(spec.inputs)),

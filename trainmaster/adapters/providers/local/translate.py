@@ -8,7 +8,17 @@ from trainmaster.adapters.process_folder import ProcessFile
 from trainmaster.core.facts import Seen, Sighting
 
 #: Optional fields of a spec this provider serves.
-FEATURES: frozenset[str] = frozenset({"in_place"})
+FEATURES: frozenset[str] = frozenset(
+    {
+        "in_place",
+        "environment.python",
+        "environment.requirements",
+        "environment.conda",
+        "environment.setup",
+        "environment.index",
+        "environment.wheels",
+    }
+)
 
 
 class FoundRunner(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,17 @@ from trainmaster.core.schedule import Capacity
 from trainmaster.ports.provider import LaunchFile, LaunchRequest
 
 #: Optional fields of a spec this fleet serves; a job has one machine.
-FEATURES: frozenset[str] = frozenset({"market.spot"})
+FEATURES: frozenset[str] = frozenset(
+    {
+        "market.spot",
+        "environment.python",
+        "environment.requirements",
+        "environment.conda",
+        "environment.setup",
+        "environment.index",
+        "environment.wheels",
+    }
+)
 #: How many machines are remembered after they were given back.
 _REMEMBERED_MAX = 200
 

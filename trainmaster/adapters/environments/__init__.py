@@ -1,0 +1,1 @@
+"""Environments: resolved, built once on a machine, kept there for all its jobs."""

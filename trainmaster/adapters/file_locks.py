@@ -1,0 +1,62 @@
+"""How do processes of one machine take turns at something in a folder? With locks that the kernel ends with their holder.
+
+A lock is a file. Whoever removes what it guards may remove the file too, while it holds it: whoever then gets a lock on a file that
+is not there any more has got nothing, and asks again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_PAUSE_S = 0.02
+
+
+def try_hold(path: Path, *, shared: bool) -> int | None:
+    """A descriptor that holds the lock until it is closed; None if somebody is in the way. Nobody we start inherits it."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            continue  # its folder was just removed
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if _is_at(descriptor, path):
+            return descriptor
+        os.close(descriptor)
+
+
+def hold(path: Path, *, shared: bool, wait: Callable[[], None]) -> int:
+    """Like `try_hold`, until it is ours; `wait` is called before each pause and may raise to give up."""
+    while (descriptor := try_hold(path, shared=shared)) is None:
+        wait()
+        time.sleep(_PAUSE_S)
+    return descriptor
+
+
+@contextlib.contextmanager
+def holding(path: Path, *, wait: Callable[[], None]) -> Iterator[None]:
+    """Alone with what the lock guards."""
+    descriptor = hold(path, shared=False, wait=wait)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        mine, there = os.fstat(descriptor), os.stat(path)
+        return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+    return False
