@@ -74,6 +74,10 @@ class Embedded:
         from trainmaster.adapters.submitter import find_origin, refuse_no_script
 
         await self.service.refuse_impossible(spec)
+        if spec.inputs:
+            from trainmaster.adapters.inputs.submission import settled
+
+            spec = settled(spec, Path.cwd())
         origin = find_origin(environ, Path.cwd(), __version__)
         refuse_no_script(spec, folder, origin.python)
         code, left_out, notes = self._snapshot(spec, folder, environ, progress)
@@ -280,7 +284,9 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
     database = SqliteDatabase.open(home / "trainmaster.db", busy_s_max=config.database_wait_s)
     try:
         store = _open_store(config)
-        local: Provider = LocalProvider(home / "machines", home / "environments", _slots(config))
+        local: Provider = LocalProvider(
+            home / "machines", home / "environments", _slots(config), inputs_bytes_max=config.inputs_bytes_max
+        )
         providers = {"local": wrap(local) if wrap is not None else local, "simulated": _simulated(config)}
         timing = Timing(attempt_lease_s=config.attempt_lease_s, lease_margin_s=config.attempt_lease_s / 2, look_s=config.look_s)
         ports = Ports(
@@ -315,7 +321,8 @@ def _simulated(config: Config) -> Provider:
             preempt_s=config.simulated_preempt_s,
             notice_s=config.simulated_notice_s,
         )
-        return SimulatedProvider(LaptopFleet(folder, config.home_path / "environments", settings), FEATURES)
+        environments, bytes_max = config.home_path / "environments", config.inputs_bytes_max
+        return SimulatedProvider(LaptopFleet(folder, environments, settings, inputs_bytes_max=bytes_max), FEATURES)
 
     return LateProvider("simulated", open_provider, folder.exists)
 

@@ -58,6 +58,11 @@ def open_bucket(scheme: str, rest: str, options: Mapping[str, str]) -> BucketSto
     return BucketStore(f"{scheme}://{bucket}" + (f"/{prefix}" if prefix else ""), clients, is_instant=False)
 
 
+def open_clients(scheme: str, bucket: str, options: Mapping[str, str]) -> Clients:
+    """Clients for a whole bucket that others keep their objects in; no request is made yet."""
+    return _clients(scheme, bucket, None, options)
+
+
 def _clients(scheme: str, bucket: str, prefix: str | None, options: Mapping[str, str]) -> Clients:
     timeouts_s = {name: _seconds(name, options.get(name, default_s)) for name, default_s in DEFAULTS_S.items()}
     config: dict[str, Any] = {

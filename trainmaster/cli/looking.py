@@ -13,6 +13,7 @@ from trainmaster.cli.selecting import read_selection, selection_options
 from trainmaster.cli.words import json_option, with_embedded
 from trainmaster.core import ledger
 from trainmaster.core.facts import ExitReport, Heartbeat
+from trainmaster.core.inputs import InputSummary
 from trainmaster.core.job import CheckpointRef, JobRecord, Outcome, Phase
 from trainmaster.core.metrics import BESIDE_METRICS
 from trainmaster.embedded import Embedded
@@ -167,6 +168,7 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
         ("python", job.origin.python),
         ("tags", " ".join(f"{k}={v}" for k, v in sorted(job.spec.tags.items()))),
         ("parameters", " ".join(f"{k}={v}" for k, v in sorted(job.spec.hyperparameters.items()))),
+        *(("data", _data(channel, found)) for channel, found in job.inputs.items()),
         ("attempts", f"{job.attempt}; {_budgets(job)}"),
         ("durable", _durable_words(job, durable)),
     ]
@@ -182,6 +184,11 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
     if evidence:
         render.line()
         render.line(render.printable(evidence))
+
+
+def _data(channel: str, found: InputSummary) -> str:
+    size = f"{render.count(found.files, 'file')}, {render.size(found.size_bytes)}, {found.hash[:12]}"
+    return f"{channel}: {found.uri}, {size}"
 
 
 def _command(job: JobRecord) -> str:

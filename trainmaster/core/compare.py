@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from trainmaster.core import ledger
+from trainmaster.core.inputs import InputSummary
 from trainmaster.core.job import JobRecord
 from trainmaster.core.metrics import MetricSummary
 
@@ -102,6 +103,8 @@ def _facts(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
     yield "python", job.origin.python
     yield "submitted from", f"{job.origin.user}@{job.origin.host}:{job.origin.folder}"
     yield "trainmaster", job.origin.version
+    for channel, read in job.inputs.items():
+        yield f"data.{channel}", data_words(read)
     if job.attempts:
         placement = job.current.placement
         gpus = f", {len(placement.gpus)} GPU" if placement.gpus else ""
@@ -113,6 +116,12 @@ def _facts(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
     yield "ran", f"{ledger.running_s(job, now):.1f} s"
     for name, found in job.metrics.items():
         yield f"metric.{name}", metric_words(found)
+
+
+def data_words(found: InputSummary) -> str:
+    """What was read from a channel, in one cell; the hash tells whether two jobs read the same."""
+    files = "1 file" if found.files == 1 else f"{found.files} files"
+    return f"{files}, {found.size_bytes} bytes, {found.hash[:12]}"
 
 
 def metric_words(found: MetricSummary) -> str:

@@ -57,12 +57,23 @@ def decide(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Decis
 def _step(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Decision:
     if job.phase is Phase.QUEUED:
         return _queued(job, now)
-    job = _noted(job, facts, now, timing)
+    noted = _noted(job, facts, now, timing)
+    lines = _data_lines(job, noted, now)
     if job.phase is Phase.PLACING:
-        return _placing(job, facts, now, timing)
+        return _after(lines, _placing(noted, facts, now, timing))
     if job.phase is Phase.STOPPING:
-        return _stopping(job, facts, now, timing)
-    return _held(job, facts, now, timing)
+        return _after(lines, _stopping(noted, facts, now, timing))
+    return _after(lines, _held(noted, facts, now, timing))
+
+
+def _data_lines(before: JobRecord, job: JobRecord, now: datetime) -> tuple[StoryLine, ...]:
+    """What is new about the data: they are not what an earlier attempt read, or changed while this one did."""
+    known = before.current.inputs
+    return tuple(
+        _line(job, now, "data_changed", f"Channel {channel}: {found.warning}.", rule="a manifest says what was read")
+        for channel, found in job.current.inputs.items()
+        if found.warning and known.get(channel) != found
+    )
 
 
 def place(job: JobRecord, placement: Placement, now: datetime) -> Decision:
@@ -314,18 +325,18 @@ def _counts_as_gone(job: JobRecord, facts: Facts, now: datetime, timing: Timing)
 def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRecord:
     """What the facts add to the record: how far the runner came, its newest commit, and what it measured."""
     attempt = job.current
-    timeline, metrics = attempt.timeline, attempt.metrics
+    timeline, metrics, inputs = attempt.timeline, attempt.metrics, attempt.inputs
     if facts.exit is not None:
-        timeline, metrics = facts.exit.timeline, facts.exit.metrics
+        timeline, metrics, inputs = facts.exit.timeline, facts.exit.metrics, facts.exit.inputs
     elif facts.heartbeat is not None:
-        timeline = facts.heartbeat.timeline
+        timeline, inputs = facts.heartbeat.timeline, facts.heartbeat.inputs
     # Only commits of this attempt count, and never an older one than is known: a heartbeat may lag behind the markers.
     head = checkpoints.newest([c for c in (attempt.head, facts.commit) if c is not None], attempt.number)
     if facts.exit is None and facts.heartbeat is not None:
         # Values change at every beat, and a write for each would be many: when something else is written, or after a while.
         is_time = now - job.updated_at >= timedelta(seconds=timing.measure_s)
         metrics = facts.heartbeat.metrics if is_time or (timeline, head) != (attempt.timeline, attempt.head) else metrics
-    attempts = (*job.attempts[:-1], replace(attempt, timeline=timeline, head=head, metrics=metrics))
+    attempts = (*job.attempts[:-1], replace(attempt, timeline=timeline, head=head, metrics=metrics, inputs=inputs))
     return replace(job, attempts=attempts, head=head or job.head)
 
 

@@ -8,7 +8,7 @@ from trainmaster.adapters.process_folder import ProcessFile
 from trainmaster.core.facts import Seen, Sighting
 
 #: Optional fields of a spec this provider serves.
-FEATURES: frozenset[str] = frozenset({"in_place"})
+FEATURES: frozenset[str] = frozenset({"in_place", "inputs"})
 
 
 class FoundRunner(Struct, frozen=True, kw_only=True):
