@@ -5,7 +5,7 @@ import os
 import sys
 from datetime import UTC, datetime
 
-from bench import checkpoint, help_cpu, log_volume, many_jobs, one_job, overhead, peers, search
+from bench import checkpoint, help_cpu, inputs, log_volume, many_jobs, one_job, overhead, peers, search
 from bench.scene import ROOT, BenchFailed, Scene, machine, scratch, tell
 from bench.table import Row, as_markdown, as_text
 
@@ -17,6 +17,7 @@ MEASUREMENTS = {
     "logs": log_volume.measure,
     "checkpoint": checkpoint.measure,
     "search": search.measure,
+    "inputs": inputs.measure,
 }
 PAGE = ROOT / "docs" / "benchmarks.md"
 

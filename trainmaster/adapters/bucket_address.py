@@ -60,10 +60,10 @@ def open_bucket(scheme: str, rest: str, options: Mapping[str, str]) -> BucketSto
 
 def open_clients(scheme: str, bucket: str, options: Mapping[str, str]) -> Clients:
     """Clients for a whole bucket that others keep their objects in; no request is made yet."""
-    return _clients(scheme, bucket, None, options)
+    return _clients(scheme, bucket, None, options, is_read_only=True)
 
 
-def _clients(scheme: str, bucket: str, prefix: str | None, options: Mapping[str, str]) -> Clients:
+def _clients(scheme: str, bucket: str, prefix: str | None, options: Mapping[str, str], *, is_read_only: bool = False) -> Clients:
     timeouts_s = {name: _seconds(name, options.get(name, default_s)) for name, default_s in DEFAULTS_S.items()}
     config: dict[str, Any] = {
         name: value for name, value in options.items() if name not in _CLIENT_OPTIONS and name not in DEFAULTS_S
@@ -86,11 +86,10 @@ def _clients(scheme: str, bucket: str, prefix: str | None, options: Mapping[str,
             raise InvalidConfig(f"store: {str(error).splitlines()[0]}.", hint=f"Check its options: {named}.") from None
         return made
 
-    return Clients(
-        calls=client(timeouts_s[TIMEOUT_S], retries=5),
-        transfers=client(timeouts_s[TRANSFER_TIMEOUT_S], retries=5),
-        creates=client(timeouts_s[TIMEOUT_S], retries=0),
-    )
+    calls = client(timeouts_s[TIMEOUT_S], retries=5)
+    transfers = client(timeouts_s[TRANSFER_TIMEOUT_S], retries=5)
+    # Each costs some milliseconds.
+    return Clients(calls, transfers, calls if is_read_only else client(timeouts_s[TIMEOUT_S], retries=0))
 
 
 def _endpoint(scheme: str, config: Mapping[str, str]) -> str:

@@ -188,7 +188,7 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
 
 def _data(channel: str, found: InputSummary) -> str:
     size = f"{render.count(found.files, 'file')}, {render.size(found.size_bytes)}, {found.hash[:12]}"
-    return f"{channel}: {found.uri}, {size}"
+    return f"{channel}: {size} from {found.uri}"
 
 
 def _command(job: JobRecord) -> str:

@@ -55,7 +55,13 @@ class InputSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def make_manifest(
-    channel: str, uri: str, objects: Iterable[InputObject], *, distribution: str = "replicated", nodes: int = 1
+    channel: str,
+    uri: str,
+    objects: Iterable[InputObject],
+    *,
+    distribution: str = "replicated",
+    nodes: int = 1,
+    listed_max: int = LISTED_MAX,
 ) -> InputManifest:
     """The manifest of what was found at an address."""
     ordered = sorted(objects, key=lambda one: one.path)
@@ -70,8 +76,8 @@ def make_manifest(
         files=len(ordered),
         size_bytes=sum(one.size_bytes for one in ordered),
         hash=hasher.hexdigest(),
-        objects=ordered[:LISTED_MAX],
-        unlisted=max(0, len(ordered) - LISTED_MAX),
+        objects=ordered[:listed_max],
+        unlisted=max(0, len(ordered) - listed_max),
     )
 
 
@@ -105,15 +111,22 @@ def difference(before: InputManifest, after: InputManifest) -> str:
 
 def why_no_folder(paths: Sequence[str]) -> str:
     """Why these keys cannot lie as files in one folder; empty: they can."""
-    names = set(paths)
+    names, folders = set(paths), {""}
     for path in paths:
-        parts = path.split("/")
-        if any(part in {"", ".", ".."} for part in parts) or "\0" in path:
+        around = f"/{path}/"
+        if "//" in around or "/./" in around or "/../" in around or "\0" in path:
             return f"the key {path!r} has an empty part, `.`, `..` or a NUL and cannot be a file"
-        too_long = any(len(part.encode(errors="surrogatepass")) > NAME_BYTES_MAX for part in parts)
-        if too_long or len(path.encode(errors="surrogatepass")) > PATH_BYTES_MAX:
+        if len(path) > NAME_BYTES_MAX // 4 and _is_too_long(path):
             return f"the key {path[:60]!r}… is too long for a file name"
-        for end in range(1, len(parts)):
-            if (parent := "/".join(parts[:end])) in names:
-                return f"the key {parent!r} is both an object and the folder of {path!r}; a disk cannot hold both"
+        folder = path.rpartition("/")[0]
+        while folder not in folders:  # each only once: most have many files
+            if folder in names:
+                return f"the key {folder!r} is both an object and the folder of {path!r}; a disk cannot hold both"
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
     return ""
+
+
+def _is_too_long(path: str) -> bool:
+    parts = path.encode(errors="surrogatepass").split(b"/")
+    return max(map(len, parts)) > NAME_BYTES_MAX or sum(map(len, parts)) > PATH_BYTES_MAX

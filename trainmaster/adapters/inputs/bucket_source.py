@@ -176,6 +176,9 @@ class BucketSource:
             written = os.pwrite(descriptor, value, start)
             value, start = value[written:], start + written
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _found(self, meta: ObjectMeta) -> Found:
         key, size = meta["path"], meta["size"]
         modified_s = meta["last_modified"].timestamp()

@@ -1,12 +1,14 @@
 """Where do fetched data lie, so that the next job finds them? One file per content, linked into each job's own folder.
 
-    <shared>/inputs/objects/ab/abcd…   whole files, read-only, named after address, version and size
-    <shared>/inputs/parts/abcd…        being written; who writes holds a lock that ends with the process
+    <shared>/inputs/ab/abcd…        whole files, read-only, named after address, version and size
+    <shared>/inputs/ab/abcd….part   being written; who writes holds a lock that ends with the process
 
-A file gets its name in `objects` by one rename when it is whole, so whoever is killed leaves at most a part; the next one begins it
-anew. Jobs get hard links: what a job has linked stays, whatever happens to the cache, and is not removed from it while it is
-linked. A script may change a file through its link (root may write to what is read-only); the time of the last change is set when
-a file is kept, so that the next use finds out, and fetches it anew.
+A file gets its name by one rename when it is whole (inside a folder: between two, the kernel renames one at a time), so whoever is
+killed leaves at most a part; the next one begins it anew.
+
+Jobs get hard links: what a job has linked stays, whatever happens to the cache, and is not removed from it while it is linked. A
+script may change a file through its link (root may write to what is read-only); the time of the last change is set when a file is
+kept, so that the next use finds out, and fetches it anew.
 
 Which file was used last is its access time, set at each use. After a power cut a file may be shorter than it was; that is found
 by its size.
@@ -28,6 +30,7 @@ from trainmaster.adapters.inputs.source import Found
 
 #: Files whose last use is noted were used not much later than that.
 _USE_S = 60.0
+_PART = ".part"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 #: What stands for a time nobody knows: one that no writer of today sets.
 _NO_TIME_S = 315_532_800.0
@@ -70,11 +73,10 @@ class InputCache:
 
     def __init__(self, folder: Path, bytes_max: int, now_s: Callable[[], float]) -> None:
         self.folder, self._bytes_max, self._now_s = folder, bytes_max, now_s
-        self._objects, self._parts = str(folder / "objects"), str(folder / "parts")
+        self._root = str(folder)
         #: paths of files that somebody had changed in the cache
         self.damaged: list[str] = []
-        os.makedirs(self._parts, exist_ok=True, mode=0o700)
-        os.makedirs(self._objects, exist_ok=True, mode=0o700)
+        os.makedirs(self._root, exist_ok=True, mode=0o700)
 
     def link(self, found: Found, target: str) -> bool:
         """Link a kept file to `target`; False when it is not here, or not what it was."""
@@ -98,7 +100,8 @@ class InputCache:
 
     def fetch(self, found: Found, target: str, write: Callable[[int], None]) -> Taken:
         """Link the file to `target`; `write` brings the bytes, unless they are here by now, or somebody else brings them."""
-        part = f"{self._parts}/{found.name}"
+        kept = self._path(found)
+        part = f"{kept}{_PART}"
         with _locked(part) as descriptor:
             if descriptor is None:
                 return Taken.BUSY
@@ -107,9 +110,8 @@ class InputCache:
                 return Taken.FOUND
             try:
                 self._fill(found, part, descriptor, write)
-                os.makedirs(os.path.dirname(self._path(found)), exist_ok=True, mode=0o700)
                 _link_or_copy(part, target)  # before it can be found in the cache, and removed from it
-                os.replace(part, self._path(found))
+                os.replace(part, kept)
                 os.fchmod(descriptor, 0o444)  # last: a part that nobody may write to could not be begun anew
             except BaseException:
                 _unlink(part)
@@ -118,8 +120,9 @@ class InputCache:
 
     def _fill(self, found: Found, part: str, descriptor: int, write: Callable[[int], None]) -> None:
         for is_last in (False, True):
-            os.ftruncate(descriptor, 0)
-            os.lseek(descriptor, 0, os.SEEK_SET)
+            if os.fstat(descriptor).st_size:
+                os.ftruncate(descriptor, 0)
+                os.lseek(descriptor, 0, os.SEEK_SET)
             try:
                 write(descriptor)
                 break
@@ -168,8 +171,10 @@ class InputCache:
 
     def _kept(self) -> list[_Kept]:
         found = []
-        for folder in _entries(self._objects):
+        for folder in _entries(self._root):
             for entry in _entries(folder.path):
+                if entry.name.endswith(_PART):
+                    continue
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     found.append(_Kept(status.st_atime_ns, entry.path, status.st_size, status.st_nlink > 1))
@@ -177,10 +182,12 @@ class InputCache:
 
     def _drop_abandoned(self) -> None:
         """Parts whose writer was killed and whom nobody has asked for since."""
-        for entry in _entries(self._parts):
-            with _locked(entry.path, create=False) as descriptor:
-                if descriptor is not None:
-                    _unlink(entry.path)
+        for folder in _entries(self._root):
+            for entry in _entries(folder.path):
+                if entry.name.endswith(_PART):
+                    with _locked(entry.path, create=False) as descriptor:
+                        if descriptor is not None:
+                            _unlink(entry.path)
 
     def _copied(self, kept: str, found: Found, target: str) -> bool:
         """Where links cannot be made. Whole or not there: the part of a copy lies beside its target."""
@@ -204,7 +211,7 @@ class InputCache:
                 os.utime(kept, ns=(int(now_s * 1e9), status.st_mtime_ns))
 
     def _path(self, found: Found) -> str:
-        return f"{self._objects}/{found.name[:2]}/{found.name}"
+        return f"{self._root}/{found.name[:2]}/{found.name}"
 
 
 def _is_whole(status: os.stat_result, found: Found) -> bool:
@@ -231,6 +238,9 @@ def _locked(path: str, *, create: bool = True) -> Iterator[int | None]:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
         except FileNotFoundError:
+            if create:
+                os.makedirs(os.path.dirname(path), exist_ok=True, mode=0o700)
+                continue
             yield None
             return
         try:
@@ -259,7 +269,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -95,7 +96,14 @@ class Gatherer:
         source = open_source(given.uri, work.environ, work.cache.folder)
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
-        linker = _Linker(work.cache, folder)
+        try:
+            return self._found(channel, given, source, _Linker(work.cache, folder))
+        except BaseException:
+            source.close()
+            raise
+
+    def _found(self, channel: str, given: Input, source: Source, linker: _Linker) -> Plan:
+        work = self._work
         is_split = given.distribution == "sharded" and work.nodes > 1
         found: list[Found] = []
         for page in source.pages():
@@ -121,18 +129,19 @@ class Gatherer:
     def fetch(self, plan: Plan) -> Plan:
         """What is missing of a channel. Data that change meanwhile are listed anew: what is here in the end was listed together."""
         work = self._work
-        note = ""
+        notes = [f"the cached copy of {path} had been changed; it was fetched anew" for path in work.cache.damaged[:1]]
         for _ in range(_ROUNDS):
             fetcher = Fetcher(work.cache, partial(self._count, plan.channel), work.is_over, patience_s=work.patience_s)
             try:
-                fetcher.fetch(plan.source, plan.missing)
+                with closing(plan.source) as source:
+                    fetcher.fetch(source, plan.missing)
             except DataChanged as error:
-                note = f"{error.sentence}; it was listed anew"
+                notes = [f"{error.sentence}; it was listed anew"]
                 plan = self.find(plan.channel, plan.given)
                 continue
-            plan.note = note
+            plan.note = "; ".join(notes)
             return plan
-        raise NoData(f"{note} {_ROUNDS} times; wait until nobody writes there")
+        raise NoData(f"{notes[0]} {_ROUNDS} times; wait until nobody writes there")
 
     def _count(self, channel: str, size: int) -> None:
         with self._counting:
@@ -163,7 +172,7 @@ class _Linker:
 
     def _target(self, found: Found) -> str:
         target = f"{self._folder}/{found.path}"
-        parent = os.path.dirname(target)
+        parent = target.rpartition("/")[0]
         if parent not in self._made:
             os.makedirs(parent, exist_ok=True)
             self._made.add(parent)

@@ -55,6 +55,10 @@ class Source(Protocol):
         """Write the bytes of exactly this version into an empty file; DataChanged when it is not there any more. Repeatable."""
         ...
 
+    def close(self) -> None:
+        """Let go of what is held for reading. Repeatable."""
+        ...
+
 
 def cache_name(*identity: object) -> str:
     """The name of some content in the cache: equal when address, version, size and time are."""

@@ -56,6 +56,7 @@ class WebSource:
             yield [_from_headers(self._url, self._name, answer.headers) or self._from_body(answer)]
 
     def _from_body(self, answer: _Answer) -> Found:
+        self.close()
         self._body = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115  read again by `read`
         hasher = blake3()
         while part := self._part(answer):
@@ -85,6 +86,12 @@ class WebSource:
                     progress(len(part))
             if done != found.size_bytes:
                 raise StoreUnavailable(f"{self.uri} ended after {done} of {found.size_bytes} bytes.")
+
+    def close(self) -> None:
+        """Let go of a body that was fetched to know it."""
+        if self._body is not None:
+            self._body.close()
+            self._body = None
 
     def _ask(self) -> _Answer:
         request = urllib.request.Request(self._url, headers={"User-Agent": "trainmaster", "Accept-Encoding": "identity"})
