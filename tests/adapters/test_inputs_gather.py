@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from adapters.data_server import data_server
+from adapters.data_server import data_server, etag
 
 from trainmaster.adapters.inputs.cache import InputCache
 from trainmaster.adapters.inputs.fetcher import Stopped
@@ -33,7 +33,7 @@ class Jobs:
         self.told: list[tuple[int, int]] = []
         self.number = 0
 
-    def gather(self, uri, *, is_over=lambda: False, patience_s=20.0, **work):
+    def gather(self, uri, *, is_over=lambda: False, patience_s=20.0, makes_room=True, **work):
         """One job's data: the files in its folder, and the plan that was carried out."""
         self.number += 1
         folder = self.folder / f"job-{self.number}"
@@ -45,7 +45,7 @@ class Jobs:
         gatherer = Gatherer(gathering)
         given = uri if isinstance(uri, Input) else Input(uri=uri)
         plan = gatherer.find("training", given)
-        if plan.missing:
+        if plan.missing and makes_room:
             cache.make_room(plan.missing_bytes)
         return files_in(folder / "training"), gatherer.fetch(plan), folder / "training"
 
@@ -160,21 +160,22 @@ class TestBucket:
         with pytest.raises(StoreUnavailable, match="cannot be listed"):
             jobs.gather("s3://bucket/data", patience_s=0.1)
 
-    def test_what_changes_while_it_is_fetched_is_listed_anew(self, jobs, server):
+    @pytest.mark.parametrize("new", [b"newer", b"new"])
+    def test_what_changes_while_it_is_fetched_is_listed_anew(self, jobs, server, new):
         server.objects = {f"data/{number}": b"old" for number in range(40)}
 
         def change(key):
             if key == "data/7":
                 server.before = lambda _key: None
-                server.objects["data/7"] = b"newer"
+                server.objects["data/7"] = new
 
         server.before = change
         read, plan, _ = jobs.gather("s3://bucket/data")
-        assert read()["7"] == b"newer"
+        assert read()["7"] == new
         assert "s3://bucket/data/7 changed while it was fetched" in plan.note
         [seven] = [one for one in plan.manifest.objects if one.path == "7"]
-        assert seven.size_bytes == 5
-        assert jobs.told[-1] == (39 * 3 + 5, 39 * 3 + 5)
+        assert seven.version == etag(new).strip('"')
+        assert jobs.told[-1] == (39 * 3 + len(new), 39 * 3 + len(new))
 
     def test_what_vanishes_while_it_is_fetched(self, jobs, server):
         server.objects = {f"data/{number}": b"old" for number in range(10)}
@@ -278,6 +279,20 @@ class TestWeb:
         server.break_off = [0, 50_000]  # the first answer is for the headers
         assert jobs.gather(f"{server.url}/a.csv")[0]() == {"a.csv": b"x" * 100_000}
         assert jobs.told[-1] == (100_000, 100_000)
+        assert jobs.told.count((0, 100_000)) == 2, "what broke off does not count"
+
+    def test_what_changes_between_headers_and_body(self, jobs, server):
+        server.objects = {"a.csv": b"old"}
+
+        def change(_key):
+            if server.sent["a.csv"] == 1:
+                server.objects = {"a.csv": b"new"}
+
+        server.before = change
+        read, plan, _ = jobs.gather(f"{server.url}/a.csv")
+        assert read() == {"a.csv": b"new"}
+        assert plan.manifest.objects[0].version == etag(b"new").strip('"')
+        assert plan.note == f"{server.url}/a.csv changed while it was fetched; it was listed anew"
 
     def test_broken_off_where_only_the_length_is_known(self, jobs, server):
         server.objects, server.without = {"a.csv": b"x" * 100_000}, {"ETag", "Last-Modified"}
@@ -357,7 +372,7 @@ class TestCache:
         entry.chmod(0o600)
         entry.rename(f"{entry}.part")
         entry.with_suffix(".part").write_bytes(b"torn bytes that are longer")
-        assert jobs.gather("s3://bucket/data")[0]() == {"a": b"good"}
+        assert jobs.gather("s3://bucket/data", makes_room=False)[0]() == {"a": b"good"}
         abandoned = entry.with_name("f" * 64 + ".part")
         abandoned.write_bytes(b"torn")
         jobs.gather("s3://bucket/other")

@@ -33,7 +33,7 @@ def place(world):
         ("training=https://me:hunter2@host/x.csv", "put it into ~/.netrc", ""),
         ("../x=data", 'inputs["../x"]: as a name: wanted 1 to 64 of', ""),
         ("a b=data", 'inputs["a b"]: as a name', ""),
-        ("=data", "inputs", ""),
+        ("=data", '--input: found "=data", wanted NAME=VALUE', ""),
         ("data", "--input", ""),
     ],
 )
@@ -63,8 +63,8 @@ def test_a_path_in_a_job_file_is_relative_to_the_file_and_one_by_flag_to_the_fol
     (jobs / "job.yaml").write_text(
         "command: ls $SM_CHANNEL_A $SM_CHANNEL_B\ninputs:\n  A: data\n  B: {uri: ~/far}\nsource_dir: ..\n"
     )
-    (place.source / "far").mkdir()
-    place.environ["HOME"] = str(place.source)
+    (place.folder / "far").mkdir()
+    place.environ["HOME"] = str(place.folder)
     (place.source / "data" / "pipe").unlink()
     answer = run_cli(place, "run", "jobs/job.yaml")
     assert answer.code == 0, answer.said

@@ -71,23 +71,27 @@ def test_no_room_is_said_and_nothing_torn_is_left(disk, server, looks_first):
     assert [path.stat().st_size for path in (disk / "inputs").rglob("*") if path.is_file()] == [5 << 20]
 
 
-def test_a_job_on_a_full_disk_goes_on_when_there_is_room(tmp_path, server):
-    server.objects = {"data/a": os.urandom(12 << 20)}
-    for world in world_in(tmp_path):
-        world.home.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", world.home], check=True)
+@pytest.fixture
+def small(tmp_path):
+    """A world whose home is on a disk of 16 MB."""
+    for made in world_in(tmp_path):
+        made.home.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", made.home], check=True)
         try:
-            world.environ |= server.environ
-            ballast = world.home / "ballast"
-            ballast.write_bytes(bytes(6 << 20))
-            job = world.submit(
-                world.job_file("print('ran')", inputs={"training": "s3://bucket/data"}, retry={"interruptions": 1000})
-            )
-            world.until("it was told", lambda: any("is full" in line["sentence"] for line in world.story(job)))
-            ballast.unlink()
-            record = world.wait(job)
-            assert record["outcome"] == "succeeded"
-            assert record["interruptions"] > 0
+            yield made
         finally:
-            world.close()
-            subprocess.run(["umount", "-l", world.home], check=True)
+            made.close()
+            subprocess.run(["umount", "-l", made.home], check=True)
+
+
+def test_a_job_on_a_full_disk_goes_on_when_there_is_room(small, server):
+    server.objects = {"data/a": os.urandom(12 << 20)}
+    small.environ |= server.environ
+    ballast = small.home / "ballast"
+    ballast.write_bytes(bytes(6 << 20))
+    job = small.submit(small.job_file("print('ran')", inputs={"training": "s3://bucket/data"}, retry={"interruptions": 1000}))
+    small.until("it was told", lambda: any("is full" in line["sentence"] for line in small.story(job)))
+    ballast.unlink()
+    record = small.wait(job)
+    assert record["outcome"] == "succeeded"
+    assert record["interruptions"] > 0
