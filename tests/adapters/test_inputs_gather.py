@@ -10,11 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from adapters.data_server import data_server, etag
 
+from trainmaster.adapters.inputs.bucket_source import BucketSource
 from trainmaster.adapters.inputs.cache import InputCache
 from trainmaster.adapters.inputs.fetcher import Stopped
 from trainmaster.adapters.inputs.gather import Gatherer, Gathering
 from trainmaster.adapters.inputs.source import NoData
 from trainmaster.errors import StoreRejected, StoreUnavailable
+from trainmaster.spec.data_uri import parse_uri
 from trainmaster.spec.job_spec import Input
 from trainmaster.testing.s3_server import s3_server
 
@@ -154,6 +156,15 @@ class TestBucket:
         server.statuses = [500, 503, 500]
         read, _, _ = jobs.gather("s3://bucket/data")
         assert len(read()) == 20
+
+    def test_a_server_that_falls_silent(self, jobs, server, tmp_path):
+        server.objects = {"data/a": b"x" * 1000}
+        source = BucketSource(parse_uri("s3://bucket/data"), jobs.environ, read_timeout="0.2s", connect_timeout="1s")
+        [[found]] = source.pages()
+        server.hold_after = 10
+        server.go.clear()
+        with open(tmp_path / "a", "wb") as file, pytest.raises(StoreUnavailable, match="s3://bucket/data/a cannot be read"):
+            source.read(found, file.fileno(), lambda _size: None)
 
     def test_a_server_that_stays_away(self, jobs, server):
         server.list_statuses = [500] * 1000

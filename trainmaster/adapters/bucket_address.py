@@ -24,7 +24,9 @@ TRANSFER_TIMEOUT_S = "transfer_timeout_s"
 #: A small request gives up after its own time and at most one retry that began just before: 10 to 20 s.
 DEFAULTS_S = {TIMEOUT_S: 10.0, TRANSFER_TIMEOUT_S: 60.0}
 
-_CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "user_agent"})
+_CLIENT_OPTIONS = frozenset(
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "read_timeout", "user_agent"}
+)
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _KINDS = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 

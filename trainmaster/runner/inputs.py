@@ -70,6 +70,8 @@ class Inputs:
     def finish(self) -> None:
         """The script has ended: say which folders changed meanwhile, let go of what was fetched, keep the cache's bound."""
         for channel, before in self._local.items():
+            if channel not in self.summaries:
+                continue  # it was not even written down
             with contextlib.suppress(OSError):
                 changed = difference(before, make_manifest(channel, before.uri, look_at(Path(before.uri))))
                 if changed:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LIST_PAGE = 1_000
 PART_BYTES = 16 << 20
 PARTS_AT_ONCE = 4
+#: A slow line shared by many reads needs its time for each; one that sends nothing at all for a while is dead.
+PATIENCE = {"transfer_timeout_s": "3600", "connect_timeout": "10s", "read_timeout": "60s"}
 
 #: The submitter's variables that speak of buckets, and obstore's names for them.
 _OPTIONS: dict[str, dict[str, str]] = {
@@ -83,7 +85,7 @@ class BucketSource:
 
     def __init__(self, uri: DataUri, environ: Mapping[str, str], **patience: str) -> None:
         self._scheme, self._bucket, self._prefix = uri
-        options = {**options_from(uri.scheme, environ), **patience}
+        options = {**options_from(uri.scheme, environ), **PATIENCE, **patience}
         self._endpoint = options.get("endpoint", "").rpartition("@")[2]
         self._clients = open_clients(uri.scheme, uri.place, options)
 

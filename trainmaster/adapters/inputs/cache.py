@@ -143,21 +143,20 @@ class InputCache:
 
     def make_room(self, incoming: int) -> None:
         """Keep the bound, with `incoming` bytes to come; and have room on the disk for them, or say that there is none."""
-        kept = self._kept()
+        kept = _look(self._root)
         self._evict(kept, sum(one.size_bytes for one in kept) + incoming - self._bytes_max)
         self._drop_abandoned()
         missing = incoming - shutil.disk_usage(self.folder).free
-        if missing > 0 and self._evict(self._kept(), missing) < missing:
+        if missing > 0 and self._evict(_look(self._root), missing) < missing:
             raise self._full(OSError(errno.ENOSPC, ""), incoming)
 
     def free(self, wanted: int) -> bool:
         """Remove what was not used for longest and is not in use, until so many bytes are free; whether any went."""
-        return self._evict(self._kept(), max(1, wanted)) > 0
+        return self._evict(_look(self._root), max(1, wanted)) > 0
 
     def usage(self) -> Usage:
-        """How much there is; what running jobs have linked is counted too."""
-        kept = self._kept()
-        return Usage(len(kept), sum(one.size_bytes for one in kept))
+        """How much there is."""
+        return usage(self.folder)
 
     def _evict(self, kept: list[_Kept], wanted: int) -> int:
         """Remove at least so many bytes, the least recently used first, nothing that a job has linked; how many went."""
@@ -168,17 +167,6 @@ class InputCache:
             _unlink(one.path)
             gone += one.size_bytes
         return gone
-
-    def _kept(self) -> list[_Kept]:
-        found = []
-        for folder in _entries(self._root):
-            for entry in _entries(folder.path):
-                if entry.name.endswith(_PART):
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    found.append(_Kept(status.st_atime_ns, entry.path, status.st_size, status.st_nlink > 1))
-        return found
 
     def _drop_abandoned(self) -> None:
         """Parts whose writer was killed and whom nobody has asked for since."""
@@ -212,6 +200,24 @@ class InputCache:
 
     def _path(self, found: Found) -> str:
         return f"{self._root}/{found.name[:2]}/{found.name}"
+
+
+def usage(folder: Path) -> Usage:
+    """How much a cache holds; what running jobs have linked is counted too. Nothing where there is none."""
+    kept = _look(str(folder))
+    return Usage(len(kept), sum(one.size_bytes for one in kept))
+
+
+def _look(root: str) -> list[_Kept]:
+    found = []
+    for folder in _entries(root):
+        for entry in _entries(folder.path):
+            if entry.name.endswith(_PART):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                found.append(_Kept(status.st_atime_ns, entry.path, status.st_size, status.st_nlink > 1))
+    return found
 
 
 def _is_whole(status: os.stat_result, found: Found) -> bool:

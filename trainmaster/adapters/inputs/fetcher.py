@@ -13,7 +13,7 @@ from trainmaster.adapters.inputs.source import DataChanged, Found, Progress, Sou
 from trainmaster.errors import StoreUnavailable
 
 WORKERS = 16
-#: how long a source may be away before we give up; it counts from the last object that came
+#: how long a source may be away before we give up; it counts from the last bytes that came
 PATIENCE_S = 120.0
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.2, 5.0
 #: between two looks at what another job fetches
@@ -89,6 +89,7 @@ class Fetcher:
         def count(size: int) -> None:
             nonlocal done
             done += size
+            self._last_s = host.elapsed_s()
             self._progress(size)
 
         try:
