@@ -5,7 +5,7 @@ import os
 import sys
 from datetime import UTC, datetime
 
-from bench import checkpoint, environment, help_cpu, log_volume, many_jobs, one_job, overhead, peers, search, study
+from bench import checkpoint, environment, help_cpu, inputs, log_volume, many_jobs, one_job, overhead, peers, search, study
 from bench.scene import ROOT, BenchFailed, Scene, machine, scratch, tell
 from bench.table import Row, as_markdown, as_text
 
@@ -18,6 +18,7 @@ MEASUREMENTS = {
     "checkpoint": checkpoint.measure,
     "search": search.measure,
     "environment": environment.measure,
+    "inputs": inputs.measure,
     "study": study.measure,
 }
 PAGE = ROOT / "docs" / "benchmarks.md"

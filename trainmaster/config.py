@@ -31,6 +31,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpus: int | None = None
     #: largest source folder that is packed
     source_bytes_max: int = 500_000_000
+    #: how many bytes of fetched inputs are kept for later jobs; what was not used for longest goes first
+    inputs_bytes_max: int = 50_000_000_000
     #: how often a runner says that it lives
     heartbeat_s: float = 5.0
     #: how long a heartbeat gives the right to commit
@@ -190,6 +192,7 @@ _KINDS: dict[str, tuple[str, Callable[[str], float | int | str | None]]] = {
     "memory": (_SIZE, _size),
     "gpus": ("a whole number, 0 or more", _count),
     "source_bytes_max": (_SIZE, _size),
+    "inputs_bytes_max": (_SIZE, _size),
     "heartbeat_s": (_DURATION, _seconds),
     "attempt_lease_s": (_DURATION, _seconds),
     "look_s": (_DURATION, _seconds),

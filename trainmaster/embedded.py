@@ -90,13 +90,22 @@ class Embedded:
         from trainmaster import __version__
         from trainmaster.adapters.submitter import find_origin, refuse_no_script
 
-        await self.service.refuse_impossible(spec)
+        spec = await self.admitted(spec)
         origin = find_origin(environ, Path.cwd(), __version__)
         refuse_no_script(spec, folder, origin.python)
         snapshot = self.snapshot(spec, folder, environ, progress)
         job = new_job(make_id(spec.name), spec, snapshot.code, origin, self.ports.clock.now())
         job = await self.accept(replace(job, wheelhouse=snapshot.wheelhouse), environ)
         return Submission(job=job, left_out=snapshot.left_out, notes=snapshot.notes)
+
+    async def admitted(self, spec: JobSpec) -> JobSpec:
+        """Say no before anything is stored; the spec as it will be kept, with data that are found from everywhere."""
+        await self.service.refuse_impossible(spec)
+        if not spec.inputs:
+            return spec
+        from trainmaster.adapters.inputs.submission import settled
+
+        return settled(spec, Path.cwd())
 
     async def accept(self, job: JobRecord, environ: Mapping[str, str]) -> JobRecord:
         """Keep the submitter's environment and accept the job, with a seed if it has none."""
@@ -328,7 +337,9 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
     database = SqliteDatabase.open(home / "trainmaster.db", busy_s_max=config.database_wait_s)
     try:
         store = _open_store(config)
-        local: Provider = LocalProvider(home / "machines", home / "environments", _slots(config))
+        local: Provider = LocalProvider(
+            home / "machines", home / "environments", _slots(config), inputs_bytes_max=config.inputs_bytes_max
+        )
         providers = {"local": wrap(local) if wrap is not None else local, "simulated": _simulated(config)}
         timing = Timing(attempt_lease_s=config.attempt_lease_s, lease_margin_s=config.attempt_lease_s / 2, look_s=config.look_s)
         ports = Ports(
@@ -363,7 +374,8 @@ def _simulated(config: Config) -> Provider:
             preempt_s=config.simulated_preempt_s,
             notice_s=config.simulated_notice_s,
         )
-        return SimulatedProvider(LaptopFleet(folder, config.home_path / "environments", settings), FEATURES)
+        environments, bytes_max = config.home_path / "environments", config.inputs_bytes_max
+        return SimulatedProvider(LaptopFleet(folder, environments, settings, inputs_bytes_max=bytes_max), FEATURES)
 
     return LateProvider("simulated", open_provider, folder.exists)
 

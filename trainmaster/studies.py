@@ -42,8 +42,8 @@ async def submit_study(
     from trainmaster.adapters.submitter import find_origin, refuse_no_script
 
     refuse_impossible_grid(spec)
-    first = core.extremes(spec)[0]
-    await embedded.service.refuse_impossible(first)
+    first = await embedded.admitted(core.extremes(spec)[0])
+    spec = replace(spec, inputs=first.inputs)
     origin = find_origin(environ, Path.cwd(), __version__)
     refuse_no_script(first, folder, origin.python)
     snapshot = embedded.snapshot(spec, folder, environ, progress)

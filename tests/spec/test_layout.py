@@ -20,6 +20,8 @@ from trainmaster.spec import layout
         (layout.spec("j"), "jobs/j/spec.json"),
         (layout.record("j"), "jobs/j/record.json"),
         (layout.attempt("j", 2), "jobs/j/attempts/2"),
+        (layout.inputs("j", "training"), "jobs/j/inputs/training.json"),
+        (layout.attempt_inputs("j", 2, "training"), "jobs/j/attempts/2/inputs/training.json"),
         (layout.opened("j", 2), "jobs/j/attempts/2/open.json"),
         (layout.claim("j", 2), "jobs/j/attempts/2/claim"),
         (layout.order("j", 2), "jobs/j/attempts/2/order.json"),

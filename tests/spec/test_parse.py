@@ -181,6 +181,10 @@ def test_subclasses_of_plain_values_become_plain():
         ({"inputs": {"../x": "s3://b"}}, 'inputs["../x"]', "as a name"),
         ({"inputs": {"x": {"url": "s3://b"}}}, "inputs.x.url", "did you mean `uri`?"),
         ({"inputs": {"x": {"mode": "file"}}}, "inputs.x.uri", "is missing; wanted text"),
+        ({"inputs": {"x": " "}}, "inputs.x", "is blank"),
+        ({"inputs": {"x": "ftp://a/b"}}, "inputs.x", "no kind of address known here"),
+        ({"inputs": {"x": {"uri": "s3:///a"}}}, "inputs.x.uri", "no plain bucket name"),
+        ({"inputs": {"a-b": "s3://b", "A.b": "s3://b"}}, 'inputs["A.b"]', "would be SM_CHANNEL_A_B like the channel a-b"),
         ({"inputs": {"x": 5}}, "inputs.x", "found 5, wanted text or a mapping with the fields uri"),
         ({"checkpoints": {"directory": "/tmp/x"}}, "checkpoints.directory", "not relative"),
         ({"checkpoints": {"directory": "a/../.."}}, "checkpoints.directory", "contains `..`"),
@@ -312,6 +316,7 @@ def test_any_mapping_is_a_spec_or_an_invalid_spec(mapping):
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20)
 WORDS = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,10}", fullmatch=True).map(lambda word: f"x{word}x")
+URIS = st.sampled_from(["data", "/a b/ü", "file:///x", "s3://bucket/a", "https://host/a.csv?b=c"])
 VALID = st.fixed_dictionaries(
     {"name": WORDS, "command": TEXT.map(lambda text: f"run {text}") | st.lists(TEXT, max_size=3).map(lambda rest: ["run", *rest])},
     optional={
@@ -324,7 +329,9 @@ VALID = st.fixed_dictionaries(
         "resources": st.fixed_dictionaries(
             {"memory": st.sampled_from(["16GiB", 3, "1.5M"]), "gpus": st.sampled_from([0, 2, "A100:2"])}
         ),
-        "inputs": st.dictionaries(WORDS, TEXT | st.fixed_dictionaries({"uri": TEXT, "mode": st.just("fastfile")}), max_size=2),
+        "inputs": st.dictionaries(
+            st.sampled_from(["training", "a-b.c"]), URIS | st.fixed_dictionaries({"uri": URIS, "mode": st.just("fastfile")})
+        ),
     },
 )
 HYPERPARAMETERS = st.dictionaries(

@@ -57,6 +57,12 @@ def test_what_is_not_supported_is_named(mapping, paths):
     assert unsupported(spec, FEATURES) == []
 
 
+def test_data_can_be_had_before_they_can_be_streamed():
+    spec = spec_from_mapping({"command": "x", "inputs": {"a": {"uri": "s3://b", "mode": "fastfile"}}})
+    assert unsupported(spec, frozenset({"inputs"})) == [("inputs", "provider local does not support inputs in mode fastfile yet")]
+    assert unsupported(spec, FEATURES) == []
+
+
 def test_a_feature_lifts_only_its_own_refusal():
     spec = spec_from_mapping({"command": "x", "inputs": {"a": "b"}, "market": {"kind": "spot"}, "provider": "cloud"})
     assert unsupported(spec, frozenset({"inputs"})) == [("market.kind", "provider cloud does not support market.kind yet")]

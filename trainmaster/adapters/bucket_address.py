@@ -24,7 +24,9 @@ TRANSFER_TIMEOUT_S = "transfer_timeout_s"
 #: A small request gives up after its own time and at most one retry that began just before: 10 to 20 s.
 DEFAULTS_S = {TIMEOUT_S: 10.0, TRANSFER_TIMEOUT_S: 60.0}
 
-_CLIENT_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates", "proxy_url", "user_agent"})
+_CLIENT_OPTIONS = frozenset(
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "read_timeout", "user_agent"}
+)
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _KINDS = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 
@@ -58,7 +60,12 @@ def open_bucket(scheme: str, rest: str, options: Mapping[str, str]) -> BucketSto
     return BucketStore(f"{scheme}://{bucket}" + (f"/{prefix}" if prefix else ""), clients, is_instant=False)
 
 
-def _clients(scheme: str, bucket: str, prefix: str | None, options: Mapping[str, str]) -> Clients:
+def open_clients(scheme: str, bucket: str, options: Mapping[str, str]) -> Clients:
+    """Clients for a whole bucket that others keep their objects in; no request is made yet."""
+    return _clients(scheme, bucket, None, options, is_read_only=True)
+
+
+def _clients(scheme: str, bucket: str, prefix: str | None, options: Mapping[str, str], *, is_read_only: bool = False) -> Clients:
     timeouts_s = {name: _seconds(name, options.get(name, default_s)) for name, default_s in DEFAULTS_S.items()}
     config: dict[str, Any] = {
         name: value for name, value in options.items() if name not in _CLIENT_OPTIONS and name not in DEFAULTS_S
@@ -81,11 +88,10 @@ def _clients(scheme: str, bucket: str, prefix: str | None, options: Mapping[str,
             raise InvalidConfig(f"store: {str(error).splitlines()[0]}.", hint=f"Check its options: {named}.") from None
         return made
 
-    return Clients(
-        calls=client(timeouts_s[TIMEOUT_S], retries=5),
-        transfers=client(timeouts_s[TRANSFER_TIMEOUT_S], retries=5),
-        creates=client(timeouts_s[TIMEOUT_S], retries=0),
-    )
+    calls = client(timeouts_s[TIMEOUT_S], retries=5)
+    transfers = client(timeouts_s[TRANSFER_TIMEOUT_S], retries=5)
+    # Each costs some milliseconds.
+    return Clients(calls, transfers, calls if is_read_only else client(timeouts_s[TIMEOUT_S], retries=0))
 
 
 def _endpoint(scheme: str, config: Mapping[str, str]) -> str:

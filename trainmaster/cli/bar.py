@@ -6,7 +6,7 @@ from trainmaster.cli import render
 from trainmaster.core.facts import Heartbeat
 
 #: which moment of a runner's timeline says that the work is done
-_DONE = {"restoring": "restored_at", "committing": "uploaded_at", "uploading": "uploaded_at"}
+_DONE = {"fetching": "fetched_at", "restoring": "restored_at", "committing": "uploaded_at", "uploading": "uploaded_at"}
 
 
 class Bar:

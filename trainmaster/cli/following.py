@@ -93,7 +93,7 @@ class Follower:
         lines = await self._embedded.ports.database.story(self.job_id)
         lines = lines[:-1] if is_over else lines
         for line in lines[self._lines_told :]:
-            if line.event in {"interrupted", "resumes", "crashed", "stop_requested", "no_capacity"}:
+            if line.event in {"interrupted", "resumes", "crashed", "stop_requested", "no_capacity", "data_changed"}:
                 self._drain()
                 self._bar.hide()
                 render.note(f"● {line.sentence}", "yellow")

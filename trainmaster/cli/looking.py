@@ -14,6 +14,7 @@ from trainmaster.cli.words import json_option, with_embedded
 from trainmaster.core import ledger
 from trainmaster.core.compare import machine_words
 from trainmaster.core.facts import ExitReport, Heartbeat
+from trainmaster.core.inputs import InputSummary
 from trainmaster.core.job import CheckpointRef, JobRecord, Outcome, Phase
 from trainmaster.core.metrics import BESIDE_METRICS
 from trainmaster.embedded import Embedded
@@ -196,6 +197,7 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
         ("machine", machine_words(job.current.machine) if job.attempts else ""),
         ("tags", " ".join(f"{k}={v}" for k, v in sorted(job.spec.tags.items()))),
         ("parameters", " ".join(f"{k}={v}" for k, v in sorted(job.spec.hyperparameters.items()))),
+        *(("data", _data(channel, found)) for channel, found in job.inputs.items()),
         ("seed", "" if job.seed is None else str(job.seed)),
         ("study", "" if job.study is None else f"number {job.study.index} of {job.study.id}"),
         ("goes on from", _continues(job)),
@@ -215,6 +217,11 @@ def _show(job: JobRecord, durable: dict[str, object], now: datetime) -> None:
     if evidence:
         render.line()
         render.line(render.printable(evidence))
+
+
+def _data(channel: str, found: InputSummary) -> str:
+    size = f"{render.count(found.files, 'file')}, {render.size(found.size_bytes)}, {found.hash[:12]}"
+    return f"{channel}: {size} from {found.uri}"
 
 
 def _command(job: JobRecord) -> str:

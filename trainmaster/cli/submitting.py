@@ -32,6 +32,7 @@ def shared_options(command: _Command) -> _Command:
         click.option("--env", multiple=True, metavar="K=V", help="Environment variable; repeatable. K alone passes yours on."),
         click.option("--tag", multiple=True, metavar="K=V", help="Tag to find the job by; repeatable."),
         click.option("--hp", multiple=True, metavar="K=V", help="Hyperparameter; repeatable."),
+        click.option("--input", "input_", multiple=True, metavar="K=URI", help="Data: channel and folder or address; repeatable."),
         click.option("--cpus", type=float, help="CPU cores."),
         click.option("--memory", help="Memory, such as 16GiB."),
         click.option("--gpus", type=int, help="Number of GPUs."),
@@ -191,6 +192,9 @@ def _from_file(path: Path, arguments: tuple[str, ...]) -> tuple[dict[str, object
     if arguments:
         given = mapping.get("arguments", [])
         mapping["arguments"] = [*(given if isinstance(given, list) else []), *arguments]
+    inputs = mapping.get("inputs")
+    if isinstance(inputs, dict):
+        mapping["inputs"] = {name: _from_folder(given, path.absolute().parent) for name, given in inputs.items()}
     source = mapping.get("source_dir")
     folder = path.absolute().parent / (source if isinstance(source, str) else ".")
     return mapping, Path(os.path.normpath(folder))
@@ -223,6 +227,7 @@ def _overrides(flags: dict[str, Any]) -> dict[str, object]:
         "env": env,
         "tags": split_pairs(flags["tag"], "--tag"),
         "hyperparameters": {k: typed(v) for k, v in split_pairs(flags["hp"], "--hp").items()},
+        "inputs": {k: _from_folder(v, Path.cwd()) for k, v in split_pairs(flags["input_"], "--input").items()},
     }
     named = {
         "name": "name",
@@ -242,6 +247,15 @@ def _overrides(flags: dict[str, Any]) -> dict[str, object]:
     if flags["in_place"]:
         found["in_place"] = True
     return found
+
+
+def _from_folder(given: object, folder: Path) -> object:
+    """A channel whose path, if it is one, no longer depends on where we stand."""
+    if isinstance(given, dict) and "uri" in given:
+        return {**given, "uri": _from_folder(given["uri"], folder)}
+    if not isinstance(given, str) or not given.strip() or "://" in given or "\0" in given:
+        return given
+    return os.path.normpath(folder / os.path.expanduser(given))
 
 
 def typed(text: str) -> object:

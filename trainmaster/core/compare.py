@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from trainmaster.core import ledger
+from trainmaster.core.inputs import InputSummary
 from trainmaster.core.job import JobRecord, Machine
 from trainmaster.core.metrics import MetricSummary
 
@@ -107,6 +108,8 @@ def _facts(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
         yield "seed", str(job.seed)
     if job.continues is not None:
         yield "goes on from", job.continues.job
+    for channel, read in job.inputs.items():
+        yield f"data.{channel}", data_words(read)
     if job.attempts:
         yield from _hardware(job.current.machine)
         placement = job.current.placement
@@ -145,6 +148,12 @@ def _packages(lock: str) -> dict[str, str]:
             version = re.split(r"[\s;\\]", rest.strip(), maxsplit=1)[0]
             found[re.sub(r"[-_.]+", "-", name.partition("[")[0].strip()).lower()] = version
     return found
+
+
+def data_words(found: InputSummary) -> str:
+    """What was read from a channel, in one cell; the hash tells whether two jobs read the same."""
+    files = "1 file" if found.files == 1 else f"{found.files} files"
+    return f"{files}, {found.size_bytes} bytes, {found.hash[:12]}"
 
 
 def metric_words(found: MetricSummary) -> str:

@@ -59,12 +59,23 @@ def decide(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Decis
 def _step(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> Decision:
     if job.phase is Phase.QUEUED:
         return _queued(job, now)
-    job = _noted(job, facts, now, timing)
+    noted = _noted(job, facts, now, timing)
+    lines = _data_lines(job, noted, now)
     if job.phase is Phase.PLACING:
-        return _placing(job, facts, now, timing)
+        return _after(lines, _placing(noted, facts, now, timing))
     if job.phase is Phase.STOPPING:
-        return _stopping(job, facts, now, timing)
-    return _held(job, facts, now, timing)
+        return _after(lines, _stopping(noted, facts, now, timing))
+    return _after(lines, _held(noted, facts, now, timing))
+
+
+def _data_lines(before: JobRecord, job: JobRecord, now: datetime) -> tuple[StoryLine, ...]:
+    """What is new about the data: they are not what an earlier attempt read, or changed while this one did."""
+    known = before.current.inputs
+    return tuple(
+        _line(job, now, "data_changed", f"Channel {channel}: {found.warning}.", rule="a manifest says what was read")
+        for channel, found in job.current.inputs.items()
+        if found.warning and known.get(channel) != found
+    )
 
 
 def place(job: JobRecord, placement: Placement, now: datetime) -> Decision:
@@ -324,6 +335,7 @@ def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRe
     said = [source for source in (facts.exit, facts.heartbeat) if source is not None]
     environment = next((one.environment for one in said if one.environment is not None), attempt.environment)
     machine = next((one.machine for one in said if one.machine is not None), attempt.machine)
+    inputs = next((one.inputs for one in said if one.inputs), attempt.inputs)
     if facts.exit is not None:
         timeline, metrics = facts.exit.timeline, facts.exit.metrics
     elif facts.heartbeat is not None:
@@ -336,7 +348,7 @@ def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRe
         metrics = facts.heartbeat.metrics if is_time or (timeline, head) != (attempt.timeline, attempt.head) else metrics
     silent_s = _silent_s(job, facts, now, timing)
     noted = replace(attempt, timeline=timeline, head=head, metrics=metrics, silent_s=silent_s)
-    noted = replace(noted, machine=machine, environment=environment)
+    noted = replace(noted, machine=machine, environment=environment, inputs=inputs)
     return replace(job, attempts=(*job.attempts[:-1], noted), head=head or job.head)
 
 

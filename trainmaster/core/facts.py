@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from trainmaster.core.inputs import InputSummary
 from trainmaster.core.job import CheckpointRef, EnvironmentRef, Machine, Timeline
 from trainmaster.core.metrics import MetricSummary
 
@@ -78,6 +79,8 @@ class Heartbeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     machine: Machine | None = None
     #: what the user should know: a commit that failed, logs dropped, commits suspended
     warnings: list[str] = []
+    #: channel → what was read
+    inputs: dict[str, InputSummary] = {}
 
 
 class ExitReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -112,6 +115,8 @@ class ExitReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: files written in the working folder that were not kept
     left_behind: list[str] = []
     warnings: list[str] = []
+    #: channel → what was read
+    inputs: dict[str, InputSummary] = {}
 
 
 class LaunchRefusal(Struct, frozen=True, kw_only=True):

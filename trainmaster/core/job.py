@@ -9,6 +9,7 @@ from typing import NewType
 
 from msgspec import Struct, field
 
+from trainmaster.core.inputs import InputSummary
 from trainmaster.core.metrics import MetricSummary, combined
 from trainmaster.spec.job_spec import JobSpec
 
@@ -162,6 +163,8 @@ class Timeline(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     claimed_at: datetime | None = None
     set_up_at: datetime | None = None
+    #: the data are there; None: the job has no inputs
+    fetched_at: datetime | None = None
     restored_at: datetime | None = None
     exited_at: datetime | None = None
     uploaded_at: datetime | None = None
@@ -204,6 +207,8 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     machine: Machine | None = None
     #: what was built for it; None: the submitter's interpreter as it is
     environment: EnvironmentRef | None = None
+    #: channel → what was read
+    inputs: dict[str, InputSummary] = {}
 
 
 class StopRequest(Struct, frozen=True, kw_only=True):
@@ -269,6 +274,11 @@ class JobRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def metrics(self) -> Mapping[str, MetricSummary]:
         """What was measured in all attempts together."""
         return combined(attempt.metrics for attempt in self.attempts)
+
+    @property
+    def inputs(self) -> Mapping[str, InputSummary]:
+        """What the newest attempt that got so far read, by channel."""
+        return next((attempt.inputs for attempt in reversed(self.attempts) if attempt.inputs), {})
 
     @property
     def is_finished(self) -> bool:

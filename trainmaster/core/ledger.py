@@ -16,6 +16,7 @@ LINES = (
     "queued",
     "placing",
     "set_up",
+    "fetching",
     "restoring",
     "kept_compute",
     "lost_compute",
@@ -46,7 +47,7 @@ def spans(job: JobRecord, now: datetime) -> list[Span]:
     cursor = job.submitted_at
     for attempt in job.attempts:
         cut = _Cutter(found, attempt.number, cursor, min(attempt.ended_at or end, end))
-        _cut_attempt(attempt, cut)
+        _cut_attempt(attempt, cut, has_inputs=bool(job.spec.inputs))
         cursor = cut.cursor
     if cursor < end:
         found.append(Span(line="queued", attempt=job.attempt + 1, start=cursor, end=end))
@@ -85,7 +86,7 @@ class _Cutter:
         self.cursor = until
 
 
-def _cut_attempt(attempt: Attempt, cut: _Cutter) -> None:
+def _cut_attempt(attempt: Attempt, cut: _Cutter, *, has_inputs: bool) -> None:
     line = attempt.timeline
     over = attempt.ended_at is not None
     cut.to("queued", attempt.placed_at)
@@ -94,7 +95,8 @@ def _cut_attempt(attempt: Attempt, cut: _Cutter) -> None:
         return
     # A runner that vanished did nothing we know of after its last sign of life.
     last_sign = line.uploaded_at or line.last_seen_at if over else None
-    for name, moment in (("set_up", line.set_up_at), ("restoring", line.restored_at)):
+    fetching = [("fetching", line.fetched_at)] if has_inputs else []
+    for name, moment in (("set_up", line.set_up_at), *fetching, ("restoring", line.restored_at)):
         cut.to(name, moment or last_sign)
         if moment is None:
             cut.to("idle", None)

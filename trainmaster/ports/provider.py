@@ -59,6 +59,10 @@ class LaunchRequest(Struct, frozen=True, kw_only=True):
         return self.environment or self.job_id
 
 
+#: How many bytes of fetched inputs a machine keeps for later jobs, when nobody says otherwise.
+INPUTS_BYTES_MAX = 50_000_000_000
+
+
 class LaunchFile(Struct, frozen=True, kw_only=True):
     """launch.json in an allocation's folder: what a provider tells the runner that it starts there, and reads again itself."""
 
@@ -68,6 +72,8 @@ class LaunchFile(Struct, frozen=True, kw_only=True):
     environ_file: str = ""
     #: a folder of this machine that all its jobs share: built environments, fetched inputs
     shared: str = ""
+    #: how many bytes of fetched inputs are kept there
+    inputs_bytes_max: int = INPUTS_BYTES_MAX
     #: the control group made for the job before its runner was started
     cgroup: str = ""
 

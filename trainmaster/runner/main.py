@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -42,6 +42,9 @@ from trainmaster.runner.script_words import ScriptWords
 from trainmaster.runner.workplace import SetUpError, Workplace
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import Environment
+
+if TYPE_CHECKING:
+    from trainmaster.runner.inputs import Inputs
 
 _T = TypeVar("_T")
 _TICK_S = 0.25
@@ -102,6 +105,7 @@ class Runner:
         self.pump = Pump(folder / "spool", self.shipper)
         self.heart = Heart(self.request, store, self.now, self._describe, self._events.put)
         self.committer: Committer | None = None
+        self.inputs: Inputs | None = None
 
     def now(self) -> datetime:
         """Wall time that never jumps: a clock set back must not lengthen a lease."""
@@ -168,7 +172,8 @@ class Runner:
     def _note_trouble(self, sentence: str, error: BaseException) -> None:
         """What went wrong before the script ran, and whether the machine is to blame."""
         self.set_up_error = sentence
-        self.machine_is_to_blame = isinstance(error, OSError) and error.errno in _MACHINE_TROUBLES
+        is_machine = isinstance(error, OSError) and error.errno in _MACHINE_TROUBLES
+        self.machine_is_to_blame = is_machine or getattr(error, "may_pass", False)
         self.environment_failed = isinstance(error, workplace.EnvironmentFailed)
 
     def _claim(self) -> bool:
@@ -212,6 +217,8 @@ class Runner:
         words = ScriptWords(self.metrics, self.place.checkpoints)
         self.committer = Committer(settings, self.store, self.now, self.process.writes, self._may_commit, words)
         self.timeline = replace(self.timeline, set_up_at=self.now())
+        if self.place.file.spec.inputs:
+            self._bring_inputs()
         return core.SetUp()
 
     def _provide_environment(self) -> None:
@@ -233,6 +240,21 @@ class Runner:
         if what != self.doing:
             self.doing = what
             self.heart.beat_now()
+
+    def _bring_inputs(self) -> None:
+        from trainmaster.runner.inputs import Cache, Inputs
+
+        shared = Path(self.file.shared or self.folder)
+        cache = Cache(folder=shared / "inputs", bytes_max=self.file.inputs_bytes_max, now_s=lambda: self.now().timestamp())
+        inputs = self.inputs = Inputs(self.place, self.store, cache)
+        tell, is_over = partial(self._note_progress, "fetching"), lambda: self.run.stop_seen is not None
+        _retrying(lambda: inputs.bring(self._submitters(), tell, is_over))
+        self.timeline = replace(self.timeline, fetched_at=self.now())
+        self.progress = None
+
+    def _submitters(self) -> dict[str, str]:
+        """The environment the job was submitted from."""
+        return workplace.submission_environment(Path(self.file.environ_file) if self.file.environ_file else None)
 
     def _restore(self) -> RunEvent:
         assert self.committer is not None
@@ -282,8 +304,7 @@ class Runner:
 
     def _start_process(self) -> None:
         assert self.committer is not None
-        base = workplace.submission_environment(Path(self.file.environ_file) if self.file.environ_file else None)
-        command, environ = workplace.start_up(self.place, self.resumes, base)
+        command, environ = workplace.start_up(self.place, self.resumes, self._submitters())
         self.shipper.start()
         try:
             self.process.start(command, environ, self.place.working, self.pump.sink, self._exited)
@@ -316,6 +337,8 @@ class Runner:
         if self.ended is not None:
             self.shipper.finish(None)
             self.search.finish(0.0 if self.is_closed else _SEARCH_S)
+        if self.inputs is not None:
+            self.inputs.finish()
         pause_s = 0.2
         while not self.is_closed:
             try:
@@ -390,6 +413,7 @@ class Runner:
             machine=self.machine,
             left_behind=workplace.not_kept(self.place) if ended is not None else [],
             warnings=self._warnings(),
+            inputs=self.inputs.summaries if self.inputs is not None else {},
         )
 
     def _describe(self, at: datetime, until: datetime) -> Heartbeat:
@@ -408,10 +432,13 @@ class Runner:
             environment=self.environment,
             rss_bytes=sum(map(host.resident_bytes, self.process.pids())),
             warnings=[*self._warnings(), *filter(None, [self.metrics.flush_quietly()])],
+            inputs=self.inputs.summaries if self.inputs is not None else {},
         )
 
     def _warnings(self) -> list[str]:
         found = [self.restore_trouble, self.committer.trouble if self.committer is not None else "", self.shipper.trouble]
+        for channel, read in self.inputs.summaries.items() if self.inputs is not None else ():
+            found.append(f"inputs.{channel}: {read.warning}" if read.warning else "")
         if self._suspended:
             found.append("commits are suspended: the attempt lease is not renewed")
         if self.pump.bytes_dropped:

@@ -116,6 +116,7 @@ def start_up(place: Workplace, resumes: CheckpointRef | None, base: dict[str, st
         master_port=_free_port(),
         cpus=max(1, round(place.request.placement.cpus)),
         gpus=len(place.request.placement.gpus),
+        channels=tuple(sorted(spec.inputs)),
         resume_step=resumes.step if resumes is not None else None,
         resume_checkpoint=resumes.id if resumes is not None else None,
         seed=place.file.seed,

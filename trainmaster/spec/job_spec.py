@@ -78,7 +78,7 @@ class Environment(_Part, frozen=True):
 class Input(_Part, frozen=True):
     """One input channel."""
 
-    #: where the data is: a folder, or a URI
+    #: where the data is: a folder or file relative to the job file, or ``s3://``, ``gs://``, ``az://``, ``https://``, ``file://``
     uri: str
     #: ``file``: there before the start; ``fastfile``: streamed
     mode: Literal["file", "fastfile"] = "file"

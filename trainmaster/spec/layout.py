@@ -6,9 +6,11 @@ wheels/<sha256>.json                                wheel folder of a submission
 wheels/<sha256>/<file name>                         one wheel
 jobs/<job>/spec.json                                what was asked
 jobs/<job>/record.json                              sealed at the end: everything needed to run it again
+jobs/<job>/inputs/<channel>.json                    what the job read: files, sizes, versions
 jobs/<job>/attempts/<n>/open.json                   written before the launch: the accepted head to resume from
 jobs/<job>/attempts/<n>/claim                       created once: by the runner, or closed by the control plane
 jobs/<job>/attempts/<n>/order.json                  what the control plane wants of a running attempt: stop, or closed
+jobs/<job>/attempts/<n>/inputs/<channel>.json       the same of an attempt that found other data than the first
 jobs/<job>/attempts/<n>/<node>/heartbeat.json       overwritten: the attempt lease and what the runner does now
 jobs/<job>/attempts/<n>/<node>/log/<seq>            output of the job, immutable numbered chunks
 jobs/<job>/attempts/<n>/<node>/metrics/<seq>        metrics, JSON lines, immutable numbered chunks
@@ -64,6 +66,16 @@ def spec(job_id: str) -> Key:
 def record(job_id: str) -> Key:
     """The sealed record."""
     return Key(f"jobs/{job_id}/record.json")
+
+
+def inputs(job_id: str, channel: str) -> Key:
+    """What the job read from a channel."""
+    return Key(f"jobs/{job_id}/inputs/{channel}.json")
+
+
+def attempt_inputs(job_id: str, number: int, channel: str) -> Key:
+    """What an attempt read from a channel, where that differs from the job's first."""
+    return Key(f"{attempt(job_id, number)}/inputs/{channel}.json")
 
 
 def attempt(job_id: str, number: int) -> Key:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from .data_uri import parse_uri
 from .environment import ENVIRONMENT_RULES
-from .job_spec import JobSpec, Resources
+from .job_spec import Input, JobSpec, Resources
 from .problems import Problem, join, nearest, quoted, shown
 from .script_contract import command_takes_words, is_owned
 
@@ -163,6 +164,25 @@ def _channels_are_names(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(join("inputs", channel), "as a name: wanted 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or digit")
 
 
+def _channels_have_variables_of_their_own(spec: JobSpec) -> Iterator[Problem]:
+    known: dict[str, str] = {}
+    for channel in spec.inputs:
+        variable = f"SM_CHANNEL_{re.sub('[^A-Z0-9_]', '_', channel.upper())}"
+        if variable in known:
+            sentence = f"would be {variable} like the channel {known[variable]}"
+            yield Problem(join("inputs", channel), sentence, "Choose names that differ in more than case, `-`, `.` and `_`.")
+        known.setdefault(variable, channel)
+
+
+def _channels_lead_somewhere(spec: JobSpec) -> Iterator[Problem]:
+    for channel, given in spec.inputs.items():
+        path = join("inputs", channel)
+        try:
+            parse_uri(given.uri if isinstance(given, Input) else given)
+        except ValueError as error:
+            yield Problem(join(path, "uri") if isinstance(given, Input) else path, str(error))
+
+
 #: A group that ends in an unbounded repetition and is repeated itself: the classic way to a search that never ends.
 _REPEATED_REPEAT = re.compile(r"(?<!\\)[+*]\??\)(?:[+*]|\{\d+,\})")
 
@@ -212,6 +232,8 @@ RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _hyperparameters_are_free,
     _grid_can_be_tried,
     _channels_are_names,
+    _channels_have_variables_of_their_own,
+    _channels_lead_somewhere,
     _patterns_compile,
     _gpus_are_counted,
     _alternatives_name_fields,

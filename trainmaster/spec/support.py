@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .job_spec import JobSpec
+from .job_spec import Input, JobSpec
 from .problems import nearest, quoted
 
 
@@ -19,6 +19,12 @@ class FeatureNeed(NamedTuple):
     path: str
     feature: str
     is_asked: Callable[[JobSpec], bool]
+    #: what to call it, where the path says too much
+    words: str = ""
+
+
+def _asks_for_fastfile(spec: JobSpec) -> bool:
+    return any(isinstance(given, Input) and given.mode == "fastfile" for given in spec.inputs.values())
 
 
 NEEDS: tuple[FeatureNeed, ...] = (
@@ -34,6 +40,7 @@ NEEDS: tuple[FeatureNeed, ...] = (
     FeatureNeed("environment.image", "environment.image", lambda spec: spec.environment.image is not None),
     FeatureNeed("environment.docker", "environment.docker", lambda spec: bool(spec.environment.docker)),
     FeatureNeed("inputs", "inputs", lambda spec: bool(spec.inputs)),
+    FeatureNeed("inputs", "inputs.fastfile", _asks_for_fastfile, "inputs in mode fastfile"),
     FeatureNeed("resources.disk", "resources.disk", lambda spec: spec.resources.disk is not None),
     FeatureNeed("resources.gpus", "resources.gpus.type", lambda spec: isinstance(spec.resources.gpus, str)),
     FeatureNeed("resources.machine_type", "resources.machine_type", lambda spec: spec.resources.machine_type is not None),
@@ -101,7 +108,7 @@ EVERYWHERE = frozenset(
 def unsupported(spec: JobSpec, supported: frozenset[str]) -> list[tuple[str, str]]:
     """Field paths the spec's provider cannot do yet, each with a sentence; `supported` are its features."""
     return [
-        (need.path, f"provider {spec.provider} does not support {need.path} yet")
+        (need.path, f"provider {spec.provider} does not support {need.words or need.path} yet")
         for need in NEEDS
         if need.feature not in supported and need.is_asked(spec)
     ]

@@ -12,7 +12,7 @@ from trainmaster.core.facts import Seen, Sighting
 from trainmaster.core.job import AllocationName
 from trainmaster.core.schedule import Capacity
 from trainmaster.errors import NoCapacity, ProviderUnavailable
-from trainmaster.ports.provider import Capability, LaunchFile, LaunchRequest
+from trainmaster.ports.provider import INPUTS_BYTES_MAX, Capability, LaunchFile, LaunchRequest
 
 
 class LocalProvider:
@@ -27,10 +27,13 @@ class LocalProvider:
     capabilities = frozenset({Capability.CONFIRMS_GONE, Capability.IN_PLACE})
     features = FEATURES
 
-    def __init__(self, folder: Path, environments: Path, slots: Capacity | None) -> None:
+    def __init__(
+        self, folder: Path, environments: Path, slots: Capacity | None, *, inputs_bytes_max: int = INPUTS_BYTES_MAX
+    ) -> None:
         self._client = LocalClient(folder)
         self._environments = environments
         self._slots = slots
+        self._inputs_bytes_max = inputs_bytes_max
 
     async def capacity(self) -> Capacity:
         """CPUs, memory and GPUs of this machine, or what the configuration says."""
@@ -42,8 +45,13 @@ class LocalProvider:
         """Start a runner; one that lives under this name already is left alone."""
         cgroup = host.make_cgroup(request.name)
         environ_file = str(self._environments / f"{request.environment_name}.json")
-        shared = str(self._environments.parent)
-        launch = LaunchFile(request=request, environ_file=environ_file, shared=shared, cgroup=str(cgroup or ""))
+        launch = LaunchFile(
+            request=request,
+            environ_file=environ_file,
+            shared=str(self._environments.parent),
+            inputs_bytes_max=self._inputs_bytes_max,
+            cgroup=str(cgroup or ""),
+        )
         try:
             self._client.start(request.name, launch)
         except BlockingIOError as error:

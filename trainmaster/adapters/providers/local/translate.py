@@ -11,6 +11,7 @@ from trainmaster.core.facts import Seen, Sighting
 FEATURES: frozenset[str] = frozenset(
     {
         "in_place",
+        "inputs",
         "environment.python",
         "environment.requirements",
         "environment.conda",

@@ -17,12 +17,13 @@ from trainmaster.adapters.providers.simulated.fate import FleetSettings, draw_fa
 from trainmaster.adapters.providers.simulated.translate import FleetError, FleetTrouble, MachineState, MachineView
 from trainmaster.core.job import ALLOCATION_MARK
 from trainmaster.core.schedule import Capacity
-from trainmaster.ports.provider import LaunchFile, LaunchRequest
+from trainmaster.ports.provider import INPUTS_BYTES_MAX, LaunchFile, LaunchRequest
 
 #: Optional fields of a spec this fleet serves; a job has one machine.
 FEATURES: frozenset[str] = frozenset(
     {
         "market.spot",
+        "inputs",
         "environment.python",
         "environment.requirements",
         "environment.conda",
@@ -38,10 +39,13 @@ _REMEMBERED_MAX = 200
 class LaptopFleet:
     """A folder of machines, and a folder of what is remembered of those that were given back."""
 
-    def __init__(self, folder: Path, environments: Path, settings: FleetSettings) -> None:
+    def __init__(
+        self, folder: Path, environments: Path, settings: FleetSettings, *, inputs_bytes_max: int = INPUTS_BYTES_MAX
+    ) -> None:
         self._machines, self._memory = folder / "machines", folder / "ended"
         self._environments = environments
         self._settings = settings
+        self._inputs_bytes_max = inputs_bytes_max
         self._children: list[subprocess.Popen[bytes]] = []
 
     async def size(self) -> Capacity:
@@ -71,6 +75,7 @@ class LaptopFleet:
             request=request,
             environ_file=str(self._environments / f"{request.environment_name}.json"),
             shared=str(self._environments.parent),
+            inputs_bytes_max=self._inputs_bytes_max,
             cgroup=str(host.make_cgroup(request.name) or ""),
         )
         program = "trainmaster.adapters.providers.simulated.machine"

@@ -1,0 +1,1 @@
+"""Data of jobs: found at an address, fetched once, kept in a cache that jobs share."""
