@@ -3,6 +3,7 @@
 code/<sha256>.tar.zst                               snapshot of a source folder
 jobs/<job>/spec.json                                what was asked
 jobs/<job>/record.json                              sealed at the end: everything needed to run it again
+jobs/<job>/pruned.json                              when checkpoints, logs and outputs were removed and the model was kept
 jobs/<job>/attempts/<n>/open.json                   written before the launch: the accepted head to resume from
 jobs/<job>/attempts/<n>/claim                       created once: by the runner, or closed by the control plane
 jobs/<job>/attempts/<n>/order.json                  what the control plane wants of a running attempt: stop, or closed
@@ -45,6 +46,11 @@ def spec(job_id: str) -> Key:
 def record(job_id: str) -> Key:
     """The sealed record."""
     return Key(f"jobs/{job_id}/record.json")
+
+
+def pruned(job_id: str) -> Key:
+    """When everything but record, metrics and model was removed."""
+    return Key(f"jobs/{job_id}/pruned.json")
 
 
 def attempt(job_id: str, number: int) -> Key:

@@ -16,11 +16,12 @@ from pathlib import Path
 import msgspec
 
 from trainmaster.core import invariants
+from trainmaster.core.house import JobLinks
 from trainmaster.core.job import JobId, JobRecord
 from trainmaster.core.search import JobView, Search, verdict
 from trainmaster.core.story import StoryLine
 from trainmaster.errors import DatabaseUnavailable, NewerDatabase, RevisionConflict, StoreRejected
-from trainmaster.ports.database import Selection, WorkLease
+from trainmaster.ports.database import Leftover, Selection, WorkLease
 from trainmaster.spec.where import Compared, Every
 
 _Value = str | float | int | bytes | None
@@ -39,6 +40,7 @@ _HINTS = {
 _record = msgspec.json.Decoder(JobRecord)
 _view = msgspec.json.Decoder(JobView)
 _line = msgspec.json.Decoder(StoryLine)
+_links = msgspec.json.Decoder(JobLinks)
 
 
 class SqliteDatabase:
@@ -66,14 +68,17 @@ class SqliteDatabase:
             raise DatabaseUnavailable(f"cannot open the database {path}: {error}", hint=_hint(error)) from error
         return cls(connection, _named_queries())
 
-    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
+    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime | None) -> None:
         """Store a new job."""
         invariants.check(job)
+        wake = None if wake_at is None else wake_at.timestamp()
         with self._transaction():
             try:
-                self._run("add_job", {**_columns(job), "wake_at": wake_at.timestamp()})
+                added = self._run("add_job", {**_columns(job), "wake_at": wake})
             except sqlite3.IntegrityError as error:
                 raise RevisionConflict(f"job {job.id} exists already") from error
+            if added.rowcount != 1:
+                raise RevisionConflict(f"files of a job {job.id} that was deleted are still being cleared")
             for name, value in job.spec.tags.items():
                 self._run("add_tag", {"id": job.id, "name": name, "value": value})
             self._append(job.id, lines)
@@ -102,6 +107,30 @@ class SqliteDatabase:
                 raise RevisionConflict(f"job {job.id} is no longer at revision {expect_revision}")
             self._append(job.id, lines)
         return stored
+
+    async def remove(self, job_id: JobId, *, expect_revision: int) -> None:
+        """Record, tags and story go together, and the note comes."""
+        job: dict[str, _Value] = {"id": job_id}
+        with self._transaction():
+            row = self._run("removable_job", {**job, "expected": expect_revision}).fetchone()
+            if row is None:
+                raise RevisionConflict(f"job {job_id} is no longer at revision {expect_revision}, or is still looked after")
+            self._run("add_leftover", {**job, "code": _links.decode(row[0]).code.sha256})
+            for query in ("remove_tags", "remove_story", "remove_job"):
+                self._run(query, job)
+
+    async def leftovers(self) -> list[Leftover]:
+        """By id."""
+        return [Leftover(job_id=JobId(job_id), code=code) for job_id, code in self._run("leftovers", {})]
+
+    async def cleared(self, job_id: JobId) -> None:
+        """The note goes."""
+        with self._transaction():
+            self._run("remove_leftover", {"id": job_id})
+
+    async def links(self) -> list[JobLinks]:
+        """One pass over all records."""
+        return [_links.decode(row[0]) for row in self._run("all_records", {})]
 
     async def wake(self, job_id: JobId, at: datetime) -> None:
         """Look sooner."""

@@ -32,12 +32,13 @@ from trainmaster.testing.conformance.database_leases import (
     submitted,
     waiting,
 )
+from trainmaster.testing.conformance.database_removal import RemovalConformance
 
 UNKNOWN = JobId("nobody")
 HOSTILE = ("'; DROP TABLE jobs; --", 'say "hi"', "100%_\\", "zwei\nZeilen", "訓練 🚂", "%", "_", "*")
 
 
-class DatabaseConformance(LeaseConformance):
+class DatabaseConformance(LeaseConformance, RemovalConformance):
     """Every promise, one test each."""
 
     # Promise 1: durable, and together or not at all.
