@@ -31,6 +31,12 @@ COMMANDS = {
     "best": ("comparing", "Name the job with the lowest or highest value of a metric."),
     "diff": ("differing", "Show what differs between two jobs: parameters, code, results."),
     "pull": ("fetching", "Copy what a job made into a folder."),
+    "export": ("moving", "Write a job with everything it left into one file."),
+    "import": ("moving", "Take in a job that `export` wrote."),
+    "du": ("keeping", "Show how much room jobs take, the largest first."),
+    "prune": ("keeping", "Remove old jobs and what nobody needs any more."),
+    "delete": ("keeping", "Delete finished jobs with everything they left."),
+    "completion": ("shells", "Print a script that lets your shell complete commands and jobs."),
     "doctor": ("fetching", "Check this installation and this machine."),
 }
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from trainmaster.core.job import JobRecord, Phase
+from trainmaster.core.job import JobRecord, Outcome, Phase
+from trainmaster.core.search import Search
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
 
@@ -38,6 +39,74 @@ class JobLinks(Struct, frozen=True, kw_only=True):
     code: CodeLink = CodeLink()
     continues: object = None
     study: object = None
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What may go: jobs that finished so long ago, and fit."""
+
+    older_than_s: float | None = None
+    keep_models: bool = False
+    outcomes: tuple[Outcome, ...] = ()
+    name: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    where: Search | None = None
+    #: also what lies in the store under jobs that this home does not know
+    unknown: bool = False
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    """One thing that would go."""
+
+    #: job, model_kept, leftover, unknown, code or packing
+    kind: str
+    name: str
+    size_bytes: int
+    objects: int = 1
+    why: str = ""
+    job: JobRecord | None = None
+    keys: tuple[Key, ...] = ()
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What would go, and what was chosen and stays."""
+
+    items: tuple[Item, ...] = ()
+    #: every job that was chosen and may go, also where nothing of it is left to go
+    going: frozenset[str] = frozenset()
+    kept: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """How much room there would be."""
+        return sum(item.size_bytes for item in self.items)
+
+
+class JobUsage(Struct, frozen=True, kw_only=True):
+    """What one job takes. `total` has its code only when no other job has it, too."""
+
+    job: str
+    checkpoints: int = 0
+    #: logs and metrics
+    logs: int = 0
+    model: int = 0
+    output: int = 0
+    other: int = 0
+    code: int = 0
+    is_code_shared: bool = False
+    #: False: a job in the store that this home does not know
+    is_known: bool = True
+    total: int = 0
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """What everything takes."""
+
+    jobs: tuple[JobUsage, ...]
+    shared_code: int = 0
+    unused_code: int = 0
+    elsewhere: int = 0
+    store_total: int = 0
+    home: dict[str, int] = {}
 
 
 def references(jobs: Iterable[JobLinks]) -> dict[str, tuple[str, ...]]:
@@ -76,8 +145,7 @@ def why_kept(chosen: Sequence[JobRecord], jobs: Iterable[JobLinks]) -> dict[str,
     going = {str(job.id) for job in chosen} - kept.keys()
     while True:
         needed = {
-            job_id: next((other for other in needed_by.get(job_id, ()) if other not in going), "")
-            for job_id in sorted(going)
+            job_id: next((other for other in needed_by.get(job_id, ()) if other not in going), "") for job_id in sorted(going)
         }
         staying = {job_id: f"{other} needs it" for job_id, other in needed.items() if other}
         if not staying:
