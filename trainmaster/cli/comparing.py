@@ -47,7 +47,7 @@ def compare_command(
     shown that differ; --csv and --json have all.
 
     \b
-    Example:
+    Examples:
       trainmaster compare --name sweep --since 7d --metric val_loss
       trainmaster compare --where 'metric.val_loss < 0.3' --csv > jobs.csv
     """
@@ -202,7 +202,7 @@ def best_command(
     said beside it.
 
     \b
-    Example:
+    Examples:
       trainmaster best --metric val_loss --min --name sweep
     """
     if is_lowest is None:

@@ -27,7 +27,7 @@ def diff_command(one: str, other: str, as_json: bool) -> int:  # noqa: FBT001
     The exit code is 0 whether they differ or not.
 
     \b
-    Example:
+    Examples:
       trainmaster diff sweep-k7q2m last
     """
 

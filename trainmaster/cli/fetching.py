@@ -59,7 +59,7 @@ def pull_command(
     The folder is named after the job unless you name one.
 
     \b
-    Example:
+    Examples:
       trainmaster pull last results --only model
     """
 
@@ -195,7 +195,7 @@ def doctor_command(as_json: bool) -> int:  # noqa: FBT001
     The exit code is 1 when something is wrong.
 
     \b
-    Example:
+    Examples:
       trainmaster doctor
     """
     checks = run(look_around(os.environ))

@@ -114,7 +114,7 @@ def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json
     """Print what a job printed.
 
     \b
-    Example:
+    Examples:
       trainmaster logs -f last
     """
 
@@ -194,7 +194,7 @@ def wait_command(jobs: tuple[str, ...], timeout: float | None, as_json: bool) ->
     The exit code is 0 when all succeeded, 1 when one failed, 3 when one was stopped, 4 when the time is over; the highest of them.
 
     \b
-    Example:
+    Examples:
       trainmaster wait last
     """
 
@@ -238,7 +238,7 @@ def stop_command(jobs: tuple[str, ...], sentence: str, and_wait: bool, as_json: 
     The script gets SIGTERM and its grace (limits.grace, 30 s), then SIGKILL. What it saved is committed.
 
     \b
-    Example:
+    Examples:
       trainmaster stop last --why "wrong data"
     """
 

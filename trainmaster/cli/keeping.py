@@ -18,7 +18,7 @@ from trainmaster.errors import InvalidSpec, Refused
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 _KINDS = {
     "job": "job",
-    "model_kept": "job, its model stays",
+    "model_kept": "all but model",
     "leftover": "files of no job",
     "unknown": "job of no home",
     "code": "code",

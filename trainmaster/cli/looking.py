@@ -40,7 +40,7 @@ def list_command(as_json: bool, **flags: Any) -> int:  # noqa: FBT001
     A job that lacks a value that --where asks for does not match.
 
     \b
-    Example:
+    Examples:
       trainmaster list --phase running --tag team=vision --since 7d
       trainmaster list --where 'hp.lr < 0.1 and metric.val_loss < 0.3'
     """
@@ -83,7 +83,7 @@ def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """Show everything about one job.
 
     \b
-    Example:
+    Examples:
       trainmaster show last
     """
 
@@ -227,7 +227,7 @@ def why_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """Tell a job's story: what happened, and why.
 
     \b
-    Example:
+    Examples:
       trainmaster why last
     """
 
@@ -259,7 +259,7 @@ def checkpoints_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """Show a job's committed checkpoints.
 
     \b
-    Example:
+    Examples:
       trainmaster checkpoints last
     """
 
@@ -292,7 +292,7 @@ def metrics_command(job: str, names: tuple[str, ...], as_json: bool) -> int:  # 
     """Show what a job measured.
 
     \b
-    Example:
+    Examples:
       trainmaster metrics last --metric loss
     """
 

@@ -40,6 +40,9 @@ COMMANDS = {
     "doctor": ("fetching", "Check this installation and this machine."),
 }
 
+#: Set by the script that `completion` prints: a shell asks what could come next.
+COMPLETE_VARIABLE = "_TRAINMASTER_COMPLETE"
+
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -106,6 +109,11 @@ def cli(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A user's mistake is one sentence and a hint, never a traceback."""
     _have_streams()
+    if COMPLETE_VARIABLE in os.environ:
+        import_msgspec()
+        from trainmaster.cli.shells import answer_shell
+
+        sys.exit(answer_shell(cli, os.environ[COMPLETE_VARIABLE]))
     status = _run(list(sys.argv[1:] if arguments is None else arguments))
     try:
         sys.stdout.flush()

@@ -72,7 +72,7 @@ def submit_command(what: str, arguments: tuple[str, ...], as_json: bool, **flags
     """Submit a job and return at once.
 
     \b
-    Example:
+    Examples:
       trainmaster submit train.py --name a -- --lr 0.1
     """
     spec, folder = read_job(what, arguments, flags)

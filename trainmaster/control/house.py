@@ -299,8 +299,7 @@ class House:
 
 def _job_item(job: JobRecord, entries: Sequence[Entry], now: datetime, wish: Wish) -> Item | None:
     assert job.finished_at is not None
-    days = (now - job.finished_at).total_seconds() / 86400
-    why = f"finished {days:.0f} days ago" if days >= 2 else f"finished {job.finished_at:%Y-%m-%d %H:%M} UTC"
+    why = f"finished {_ago(now - job.finished_at)} ago"
     if not wish.keep_models:
         item = _entries_item("job", job.id, entries, why)
         return msgspec.structs.replace(item, job=job)
@@ -313,3 +312,10 @@ def _job_item(job: JobRecord, entries: Sequence[Entry], now: datetime, wish: Wis
 
 def _entries_item(kind: str, name: str, entries: Sequence[Entry], why: str) -> Item:
     return Item(kind=kind, name=name, size_bytes=sum(entry.size_bytes for entry in entries), objects=len(entries), why=why)
+
+
+def _ago(since: timedelta) -> str:
+    minutes = int(since.total_seconds() / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} days"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from trainmaster.adapters.databases.queries import named_queries
 from trainmaster.core import invariants
 from trainmaster.core.house import JobLinks
 from trainmaster.core.job import JobId, JobRecord
@@ -66,7 +67,7 @@ class SqliteDatabase:
             raise StoreRejected(f"cannot open the database {path}: {error.strerror}", hint=hint) from error
         except sqlite3.DatabaseError as error:
             raise DatabaseUnavailable(f"cannot open the database {path}: {error}", hint=_hint(error)) from error
-        return cls(connection, _named_queries())
+        return cls(connection, named_queries())
 
     async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime | None) -> None:
         """Store a new job."""
@@ -318,11 +319,6 @@ def _fitting(rows: Iterable[tuple[bytes]], where: Search) -> Iterator[JobRecord]
     for (record,) in rows:
         if fits(decode(record)):
             yield _record.decode(record)
-
-
-def _named_queries() -> dict[str, str]:
-    text = Path(__file__).with_name("queries.sql").read_text()
-    return {part.split("\n", 1)[0].strip(): part.split("\n", 1)[1].strip() for part in text.split("-- name:")[1:]}
 
 
 def migrations() -> list[tuple[int, str]]:
