@@ -112,9 +112,12 @@ class Embedded:
         try:
             self._keep_environment(job_id, environ)
             job = await self.service.submit(job_id, spec, code, origin)
-        except BaseException:
+        except BaseException as error:
             await self._take_back(job_id)
-            raise
+            job_or_none = await self.ports.database.load(job_id) if isinstance(error, KeyboardInterrupt) else None
+            if job_or_none is None:
+                raise
+            job = job_or_none  # it was accepted before the interrupt: then it is a job
         finally:
             self._held.close()
         return Submission(job=job, left_out=left_out, notes=notes)

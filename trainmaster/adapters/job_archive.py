@@ -23,8 +23,8 @@ from trainmaster.adapters.plain_tar import END, NotPlain, TarEntry, file_header,
 from trainmaster.adapters.source_unpack import opened_snapshot
 from trainmaster.core import checkpoints, invariants
 from trainmaster.core.facts import ExitReport, Heartbeat
-from trainmaster.core.job import CheckpointRef, JobRecord
-from trainmaster.core.messages import ClaimFile, JobFile, Manifest, OpenFile, OrderFile
+from trainmaster.core.job import JobRecord
+from trainmaster.core.messages import ClaimFile, JobFile, Manifest, OpenFile, OrderFile, PrunedFile
 from trainmaster.core.story import StoryLine
 from trainmaster.errors import InvalidSource, Refused
 from trainmaster.spec import layout
@@ -238,7 +238,7 @@ def _is_looked_at(path: str) -> bool:
     if not path.startswith(STORE):
         return False
     match parts:
-        case ["record.json"] | ["spec.json"]:
+        case ["record.json"] | ["spec.json"] | ["pruned.json"]:
             return True
         case ["attempts", _, name]:
             return name in _FILE_KINDS
@@ -262,6 +262,8 @@ def _check_value(record: JobRecord, path: str, value: bytes) -> None:
         case ["spec.json"]:
             if _decoded(path, value, JobFile).id != record.id:
                 raise NotPlain(f"{path} belongs to another job")
+        case ["pruned.json"]:
+            _decoded(path, value, PrunedFile)
         case ["attempts", _, name]:
             _decoded(path, value, _FILE_KINDS[name])
         case ["attempts", _, _, name]:
@@ -270,7 +272,7 @@ def _check_value(record: JobRecord, path: str, value: bytes) -> None:
             if not seq.isdecimal() or not all(isinstance(_decoded_json(path, line), dict) for line in value.splitlines()):
                 raise NotPlain(f"{path} cannot be read")
         case ["checkpoints", name, "COMMIT"]:
-            if _decoded(path, value, CheckpointRef).id != name or not re.fullmatch(r"\d{1,9}-\d{1,12}", name):
+            if checkpoints.read_marker(name, value) is None:
                 raise NotPlain(f"{path} belongs to another checkpoint")
         case ["checkpoints", _, _]:
             if checkpoints.name_outside(_decoded(path, value, Manifest)):

@@ -89,7 +89,7 @@ def _elsewhere(job: JobRecord) -> str:
 
 
 def _target(name: str, *, force: bool) -> Path:
-    target = Path(name).absolute()
+    target = Path(os.path.normpath(Path(name).absolute()))
     if os.path.lexists(target) and not target.is_dir():
         raise Refused(f"{target} is not a folder", hint="name another folder")
     if not force and target.exists() and any(target.iterdir()):
@@ -160,8 +160,11 @@ def _find_checkpoint(embedded: Embedded, job: JobRecord, name: str | None) -> li
         layout.parse_checkpoint_id(name)
     except ValueError as error:
         raise InvalidSpec("--checkpoint", f'found "{name}", wanted an id such as 1-000001', hint=hint) from error
-    if embedded.store.get(layout.commit(job.id, name)) is None:
+    marker = embedded.store.get(layout.commit(job.id, name))
+    if marker is None:
         raise Refused(f"{job.id} has no committed checkpoint {name}", hint=hint)
+    if checkpoints.read_marker(name, marker) is None:
+        raise Refused(f"checkpoint {name} is damaged: its COMMIT cannot be read", hint=hint)
     manifest = _manifest(embedded, job, name, hint)
     outside = checkpoints.name_outside(manifest)
     if outside:

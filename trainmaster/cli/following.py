@@ -138,6 +138,9 @@ def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json
                 cursor, printer = LogCursor(embedded, job_id, number, node), LogPrinter(number, node, as_json=as_json)
             elif not follow or record.is_finished or (attempt is not None and attempt < record.attempt):
                 printer.end()
+                pruned_at = None if printer.has_printed else await embedded.service.pruned_at(record)
+                if pruned_at is not None:
+                    render.note(f"its logs were pruned at {render.clock(pruned_at)}")
                 return 0
             else:
                 await asyncio.sleep(_POLL_S)
@@ -162,9 +165,11 @@ class LogPrinter:
         self._line = {"attempt": attempt, "node": node}
         self._as_json = as_json
         self._begun = b""
+        self.has_printed = False
 
     def print(self, data: bytes) -> None:
         """Print what is new."""
+        self.has_printed = True
         if not self._as_json:
             render.raw(data)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any
 
@@ -135,7 +136,14 @@ def _confirm(question: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Refused("nothing was removed: there is no terminal to ask at", hint="add --yes")
-    if not click.confirm(render.printable(question), err=True):
+    # asyncio would wait for the answer before it heard of Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        is_sure = click.confirm(render.printable(question), err=True)
+    except click.Abort:
+        render.interrupted("interrupted; nothing was removed")
+        raise click.exceptions.Exit(130) from None
+    if not is_sure:
         raise Refused("nothing was removed", hint="answer y, or add --yes")
 
 

@@ -92,11 +92,16 @@ def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
         beat, report = await _machine_side(embedded, record)
         now = embedded.ports.clock.now()
         durable = _durable(record, beat, now)
+        pruned_at = await embedded.service.pruned_at(record)
         if as_json:
             spans = {name: round(seconds, 3) for name, seconds in ledger.totals(record, now).items()}
-            render.json({"job": record, "ledger_s": spans, "durable": durable, "heartbeat": beat, "exit": report})
+            render.json(
+                {"job": record, "ledger_s": spans, "durable": durable, "heartbeat": beat, "exit": report, "pruned_at": pruned_at}
+            )
         else:
             _show(record, durable, now)
+            if pruned_at is not None:
+                render.note(f"pruned at {render.clock(pruned_at)}: checkpoints, logs and outputs are gone, model and metrics stay")
             _show_machine_side(beat, report)
         return 0
 
@@ -266,10 +271,14 @@ def checkpoints_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     async def work(embedded: Embedded) -> int:
         record = await embedded.service.get(await embedded.service.resolve(job))
         found = await embedded.service.checkpoints(record)
+        for name in await embedded.service.damaged_checkpoints(record):
+            render.note(f"checkpoint {name} does not count: its COMMIT cannot be read", "yellow")
+        pruned_at = await embedded.service.pruned_at(record)
         if as_json:
             render.json([{"checkpoint": ref, "accepted": accepted} for ref, accepted in found])
         elif not found:
-            render.note("nothing committed yet")
+            gone = None if pruned_at is None else f"its checkpoints were pruned at {render.clock(pruned_at)}"
+            render.note(gone or "nothing committed yet")
         else:
             heads = ("CHECKPOINT", "STEP", "TAKEN", "FILES", "SIZE", "COUNTS")
             render.table(heads, [_checkpoint_row(ref, accepted=accepted) for ref, accepted in found])

@@ -148,6 +148,10 @@ def _run(words: list[str]) -> int:
         _tell(error.format_message(), _usage_hint(error))
         return 2
     except (click.Abort, KeyboardInterrupt):
+        if words[:1] in (["run"], ["submit"]):  # who has a job to speak of has caught it
+            from trainmaster.cli import render
+
+            render.interrupted("interrupted; nothing was submitted")
         return 130
     except (ReaderGone, BrokenPipeError):
         return 0  # whoever read our output has seen enough

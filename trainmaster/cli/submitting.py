@@ -83,13 +83,21 @@ async def _run(spec: JobSpec, folder: Path, *, detach: bool, as_json: bool) -> i
     # Until the job is accepted, Ctrl-C ends the command at once, and nothing is left; asyncio would finish packing first.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     async with opened() as embedded:
-        submission = await embedded.submit(spec, folder, os.environ, render.progress)
-        _tell(submission)
-        if detach:
-            await embedded.ensure_driven()
-            _detached(submission, as_json=as_json)
-            return 0
-        return await _follow(embedded, submission, as_json=as_json)
+        try:
+            submission = await embedded.submit(spec, folder, os.environ, render.progress)
+        except KeyboardInterrupt:
+            render.interrupted("interrupted; nothing was submitted")
+            raise click.exceptions.Exit(130) from None
+        try:
+            _tell(submission)
+            if detach:
+                await embedded.ensure_driven()
+                _detached(submission, as_json=as_json)
+                return 0
+            return await _follow(embedded, submission, as_json=as_json)
+        except KeyboardInterrupt:
+            render.interrupted(f"interrupted; {submission.job.id} is submitted and goes on")
+            raise click.exceptions.Exit(130) from None
 
 
 async def _follow(embedded: Embedded, submission: Submission, *, as_json: bool) -> int:

@@ -27,7 +27,7 @@ from trainmaster.control.observe import Ports
 from trainmaster.core import house
 from trainmaster.core.house import Item, Plan, Wish
 from trainmaster.core.job import JobId, JobRecord, Phase
-from trainmaster.core.messages import JobFile
+from trainmaster.core.messages import JobFile, PrunedFile
 from trainmaster.errors import Refused, RevisionConflict, TrainmasterError
 from trainmaster.ports.database import Leftover, Selection, WorkLease
 from trainmaster.ports.home import Home
@@ -140,6 +140,7 @@ class House:
     async def _unknown_codes(self, entries: Sequence[Entry]) -> frozenset[str]:
         """Snapshots of jobs in the store that this home does not know: another home's, or those of a database that was lost."""
         known = {links.id for links in await self._ports.database.links()}
+        known |= {str(leftover.job_id) for leftover in await self._ports.database.leftovers()}
         found: set[str] = set()
         for entry in entries:
             job_id = house.job_of(entry.key)
@@ -258,7 +259,7 @@ class House:
             others = house.references(await database.links()).get(item.job.id, ())
             if not nobody_submits or set(others) - plan.going or await database.load(item.job.id) is None:
                 return False
-            said = msgspec.json.encode({"v": 1, "at": self._ports.clock.now(), "kept": ["record", "story", "metrics", "model"]})
+            said = msgspec.json.encode(PrunedFile(at=self._ports.clock.now()))
             await self._ports.store.put(layout.pruned(item.job.id), said)
         for key in item.keys:
             await self._ports.store.delete_prefix(key)
