@@ -22,7 +22,7 @@ def job_words(environ: Mapping[str, str], begun: str) -> list[tuple[str, str]]:
     for job_id, name, _, _ in rows:
         if name.startswith(begun) and name not in found:
             found[name] = f"the newest of that name: {job_id}"
-    if rows and "last".startswith(begun):
+    if (begun or rows) and "last".startswith(begun):
         found["last"] = "the newest job"
     return list(found.items())
 

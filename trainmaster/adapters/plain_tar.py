@@ -66,10 +66,11 @@ def read_entries(source: Readable) -> Iterator[TarEntry]:
                 raise NotPlain("a name in it is too long")
             long_name = _exactly(source, size + -size % BLOCK)[:size].partition(b"\0")[0]
             continue
+        if kind not in {b"0", b"\0"}:
+            shown = (long_name or name).decode(errors="replace")
+            raise NotPlain(f"{shown} is {_KINDS.get(kind, 'no plain file')}")
         path = _plain_path(long_name or name)
         long_name = b""
-        if kind not in {b"0", b"\0"}:
-            raise NotPlain(f"{path} is {_KINDS.get(kind, 'no plain file')}")
         state = _Contents(source, size)
         yield TarEntry(path, size, state.pieces)
         if state.left:

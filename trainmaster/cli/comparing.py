@@ -204,6 +204,7 @@ def best_command(
     \b
     Examples:
       trainmaster best --metric val_loss --min --name sweep
+      trainmaster best --metric accuracy --max --since 7d --json
     """
     if is_lowest is None:
         raise click.UsageError("which is best? Say --min or --max")

@@ -29,6 +29,7 @@ def diff_command(one: str, other: str, as_json: bool) -> int:  # noqa: FBT001
     \b
     Examples:
       trainmaster diff sweep-k7q2m last
+      trainmaster diff sweep-k7q2m sweep-h3p7w --json
     """
 
     async def work(embedded: Embedded) -> int:

@@ -61,6 +61,7 @@ def pull_command(
     \b
     Examples:
       trainmaster pull last results --only model
+      trainmaster pull mnist-k7q2m --checkpoint 1-000003
     """
 
     async def work(embedded: Embedded) -> int:
@@ -200,6 +201,7 @@ def doctor_command(as_json: bool) -> int:  # noqa: FBT001
     \b
     Examples:
       trainmaster doctor
+      trainmaster doctor --json
     """
     checks = run(look_around(os.environ))
     if as_json:

@@ -113,9 +113,13 @@ async def drive_and_follow(embedded: Embedded, follower: Follower) -> bool:
 def logs_command(job: str, follow: bool, node: int, attempt: int | None, as_json: bool) -> int:  # noqa: FBT001
     """Print what a job printed.
 
+    Every byte, in order, of all attempts. With -f it goes on until the job
+    has finished; Ctrl-C only ends the looking.
+
     \b
     Examples:
       trainmaster logs -f last
+      trainmaster logs mnist-k7q2m --attempt 2
     """
 
     async def work(embedded: Embedded) -> int:
@@ -201,6 +205,7 @@ def wait_command(jobs: tuple[str, ...], timeout: float | None, as_json: bool) ->
     \b
     Examples:
       trainmaster wait last
+      trainmaster wait mnist-k7q2m sweep-h3p7w --timeout 600
     """
 
     async def inside() -> int:
@@ -245,6 +250,7 @@ def stop_command(jobs: tuple[str, ...], sentence: str, and_wait: bool, as_json: 
     \b
     Examples:
       trainmaster stop last --why "wrong data"
+      trainmaster stop --wait mnist-k7q2m sweep-h3p7w
     """
 
     async def work(embedded: Embedded) -> int:

@@ -82,9 +82,14 @@ def _row(job: JobRecord, now: datetime) -> tuple[str, ...]:
 def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """Show everything about one job.
 
+    Its outcome and the reason for it, code, command, parameters, attempts,
+    the last durable step and what would be lost now, and where the time went.
+    A failed script's traceback is at the end.
+
     \b
     Examples:
       trainmaster show last
+      trainmaster show mnist-k7q2m --json
     """
 
     async def work(embedded: Embedded) -> int:
@@ -231,9 +236,13 @@ def tell_end(job: JobRecord) -> None:
 def why_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """Tell a job's story: what happened, and why.
 
+    One entry for each decision, with the rule that made it and the evidence
+    it rests on. For a job that waits, the last line says what for.
+
     \b
     Examples:
       trainmaster why last
+      trainmaster why mnist-k7q2m --json
     """
 
     async def work(embedded: Embedded) -> int:
@@ -263,9 +272,13 @@ def why_command(job: str, as_json: bool) -> int:  # noqa: FBT001
 def checkpoints_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """Show a job's committed checkpoints.
 
+    A checkpoint counts when it was committed whole by the attempt whose turn
+    it was; the newest one that counts is what the next attempt goes on from.
+
     \b
     Examples:
       trainmaster checkpoints last
+      trainmaster checkpoints mnist-k7q2m --json
     """
 
     async def work(embedded: Embedded) -> int:
@@ -300,9 +313,13 @@ def _checkpoint_row(ref: CheckpointRef, *, accepted: bool) -> tuple[str, ...]:
 def metrics_command(job: str, names: tuple[str, ...], as_json: bool) -> int:  # noqa: FBT001
     """Show what a job measured.
 
+    For each metric its first, last, lowest and highest value and its course;
+    --json has every point with its step.
+
     \b
     Examples:
       trainmaster metrics last --metric loss
+      trainmaster metrics mnist-k7q2m --json
     """
 
     async def work(embedded: Embedded) -> int:

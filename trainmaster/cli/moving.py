@@ -90,6 +90,7 @@ def import_command(files: tuple[str, ...], as_json: bool) -> int:  # noqa: FBT00
     \b
     Examples:
       trainmaster import best.tar
+      trainmaster import mnist-k7q2m.tar sweep-h3p7w.tar
     """
     paths = [_source(name) for name in files]
 

@@ -118,7 +118,8 @@ def _quick(words: Sequence[str], begun: str) -> list[CompletionItem[str]] | None
 
 def _jobs_behind_options(words: Sequence[str], begun: str) -> list[CompletionItem[str]]:
     """The command knew of no option or value that could stand here: then it is a job."""
-    is_job = words[0] in JOBS and not begun.startswith("-") and (not words[-1].startswith("-") or words[-1] in _FLAGS)
+    is_value = begun.startswith("-") or (words[-1].startswith("-") and words[-1] not in _FLAGS)
+    is_job = words[0] in JOBS and _plain_words(words[1:]) is None and not is_value
     return _job_items(begun) if is_job else []
 
 

@@ -71,9 +71,13 @@ def run_command(what: str, arguments: tuple[str, ...], detach: bool, as_json: bo
 def submit_command(what: str, arguments: tuple[str, ...], as_json: bool, **flags: Any) -> int:  # noqa: FBT001
     """Submit a job and return at once.
 
+    The id is printed, and nothing else; the job runs in the background, also
+    when you log out. What stands behind -- goes to the script.
+
     \b
     Examples:
       trainmaster submit train.py --name a -- --lr 0.1
+      trainmaster submit job.yaml --hp lr=0.1 --gpus 1
     """
     spec, folder = read_job(what, arguments, flags)
     return run(_run(spec, folder, detach=True, as_json=as_json))
