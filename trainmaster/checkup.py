@@ -44,7 +44,7 @@ async def _look_inside(embedded: Embedded) -> list[tuple[str, str, str]]:
     home = embedded.config.home
     free = disk_usage(home).free
     found = [("home", "ok" if free > 1 << 30 else "warning", f"{home}, {free / 1e9:.1f} GB free")]
-    capacity = await embedded.ports.providers["local"].capacity()
+    capacity = await embedded.this_machine.capacity()
     gpus = f"{len(capacity.gpus)} GPU" if capacity.gpus else "no GPU"
     found.append(("machine", "ok", f"{capacity.cpus:g} CPU, {capacity.memory / 2**30:.1f} GiB, {gpus}"))
     try:

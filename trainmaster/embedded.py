@@ -71,7 +71,8 @@ class Embedded:
         self.config, self.ports, self.store = config, ports, store
         self.service = Service(ports)
         own_store = config.home_path / "store" if config.store_url == str(config.home_path / "store") else None
-        self.home = HomeFolder(config.home_path, lambda: ports.clock.now().timestamp(), store=own_store)
+        memories = config.home_path / "simulated" / "ended"
+        self.home = HomeFolder(config.home_path, lambda: ports.clock.now().timestamp(), store=own_store, memories=memories)
         #: from storing code until its job is remembered: nobody may think that nobody needs it
         self._held = contextlib.ExitStack()
 
@@ -81,6 +82,11 @@ class Embedded:
         from trainmaster.control.house import House
 
         return House(self.ports, self.home)
+
+    @property
+    def this_machine(self) -> Provider:
+        """Who has the machine we run on."""
+        return self.ports.providers["local"]
 
     async def usage(self, only: Sequence[JobId]) -> Usage:
         """What takes how much room: everything, or the jobs named."""

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 _PART_BYTES = 8 << 20
 
-Progress = Callable[[str, int, int], None]
+#: what is done, how much of it, and of how much
+Told = Callable[[str, int, int], None]
 
 
 class Exported(Struct, frozen=True, kw_only=True):
@@ -43,7 +44,7 @@ class Exported(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-async def export_job(embedded: Embedded, job: JobRecord, target: Path, progress: Progress, *, checkpoints: bool = True) -> Exported:
+async def export_job(embedded: Embedded, job: JobRecord, target: Path, progress: Told, *, checkpoints: bool = True) -> Exported:
     """Write a finished job into a new file, which takes its name when it is complete."""
     from trainmaster.adapters.folder_files import replacing, write_all
     from trainmaster.adapters.job_archive import ArchiveWriter
@@ -122,7 +123,7 @@ class Imported(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-async def import_job(embedded: Embedded, source: Path, progress: Progress) -> Imported:
+async def import_job(embedded: Embedded, source: Path, progress: Told) -> Imported:
     """Verify all of an archive, then take it in; a job that is here already is left as it is."""
     from trainmaster.adapters.job_archive import verify
     from trainmaster.adapters.plain_tar import NotPlain
@@ -186,7 +187,7 @@ async def _take_back(embedded: Embedded, record: JobRecord) -> None:
     embedded.home.end_import(record.id)
 
 
-def _put_files(embedded: Embedded, source: Path, archive: Verified, progress: Progress, held: ExitStack) -> None:
+def _put_files(embedded: Embedded, source: Path, archive: Verified, progress: Told, held: ExitStack) -> None:
     from trainmaster.adapters.job_archive import CODE, entries_again
 
     total, done = archive.size_bytes, 0

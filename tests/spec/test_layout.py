@@ -16,6 +16,7 @@ from trainmaster.spec import layout
         (layout.job("j"), "jobs/j"),
         (layout.spec("j"), "jobs/j/spec.json"),
         (layout.record("j"), "jobs/j/record.json"),
+        (layout.pruned("j"), "jobs/j/pruned.json"),
         (layout.attempt("j", 2), "jobs/j/attempts/2"),
         (layout.opened("j", 2), "jobs/j/attempts/2/open.json"),
         (layout.claim("j", 2), "jobs/j/attempts/2/claim"),

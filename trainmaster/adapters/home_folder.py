@@ -13,16 +13,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trainmaster.core.job import parse_allocation_name
+
 #: How long keeping house waits for those who submit.
 _WAIT_S = 5.0
 _POLL_S = 0.02
 
 
 class HomeFolder:
-    """The home folder as it is kept. `now_s` answers seconds since 1970."""
+    """The home folder as it is kept. `now_s` answers seconds since 1970; `memories` holds a file for each machine that is gone."""
 
-    def __init__(self, path: Path, now_s: Callable[[], float], *, store: Path | None = None) -> None:
-        self._path, self._now_s, self._store = path, now_s, store
+    def __init__(self, path: Path, now_s: Callable[[], float], *, store: Path | None = None, memories: Path | None = None) -> None:
+        self._path, self._now_s, self._store, self._memories = path, now_s, store, memories
 
     @contextlib.contextmanager
     def submitting(self) -> Iterator[None]:
@@ -73,12 +75,12 @@ class HomeFolder:
         return sorted(set(found))
 
     def forget(self, job_id: str) -> None:
-        """Its environment, what is remembered of its simulated machines, and a note of its import."""
+        """Its environment, what is remembered of its machines, and a note of its import."""
         (self._path / "environments" / f"{job_id}.json").unlink(missing_ok=True)
-        memory = self._path / "simulated" / "ended"
-        for file in memory.glob(f"{_escaped(job_id)}-a*") if memory.is_dir() else ():
-            if file.name[len(job_id) + 2 :].isdecimal():
-                file.unlink(missing_ok=True)
+        for name in os.listdir(self._memories) if self._memories is not None and self._memories.is_dir() else ():
+            parsed = parse_allocation_name(name)
+            if self._memories is not None and parsed is not None and parsed[0] == job_id:
+                (self._memories / name).unlink(missing_ok=True)
         self.end_import(job_id)
 
     def old_packing(self, older_than_s: float) -> list[tuple[str, int]]:
@@ -135,12 +137,6 @@ def _taken(descriptor: int, wait_s: float) -> bool:
             return True
 
 
-def _escaped(name: str) -> str:
-    import glob
-
-    return glob.escape(name)
-
-
 def _file_size(entry: os.DirEntry[str]) -> int:
     with contextlib.suppress(FileNotFoundError):
         return entry.stat(follow_symlinks=False).st_size
@@ -149,18 +145,10 @@ def _file_size(entry: os.DirEntry[str]) -> int:
 
 def _size_of(folder: str) -> int:
     """Bytes of all files below; what has two names counts once."""
-    seen: set[tuple[int, int]] = set()
-    total = 0
-    waiting = [folder]
-    while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
-                        seen.add((status.st_dev, status.st_ino))
-                        total += status.st_size
-    return total
+    sizes: dict[tuple[int, int], int] = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                status = os.lstat(os.path.join(place, name))
+                sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())
