@@ -44,6 +44,12 @@ def test_a_job_is_needed_by_whom_it_is_named():
     assert references(jobs) == {"a": ("b", "d"), "b": ("c",), "c": ("d",)}
 
 
+def test_who_was_submitted_together_needs_the_first_until_it_is_over():
+    batch = {"id": "sweep", "batch": "a"}
+    assert references([links("a", study=batch), links("b", study=batch)]) == {}
+    assert references([links("a", study=batch), links("b", study=batch, phase=Phase.QUEUED)]) == {"a": ("b",)}
+
+
 def test_what_a_record_says_is_read_whatever_else_it_has():
     text = b'{"v":1,"id":"b","phase":"finished","code":{"sha256":"f00d","files":3},"continues":{"job":"a"},"new":1}'
     read = msgspec.json.decode(text, type=JobLinks)

@@ -93,8 +93,7 @@ class House:
         """Add those that went to `gone`; the answer are those that somebody still looks after."""
         unsettled: list[JobRecord] = []
         with self._home.alone() as nobody_submits:
-            if not nobody_submits:
-                raise Refused("somebody is submitting a job right now; nothing more was deleted", hint="try again in a moment")
+            _refuse_rush(nobody_submits=nobody_submits)
             why = house.why_kept(jobs, await self._ports.database.links())
             for job in jobs:
                 if job.id in why:
@@ -234,36 +233,39 @@ class House:
         codes = {item.name: item for item in plan.items if item.kind == "code"}
         for code in await self._drop_codes(codes):
             yield codes[code]
+        thin = [item for item in plan.items if item.kind == "model_kept"]
+        for start in range(0, len(thin), _BATCH):
+            for item in await self._thin_some(thin[start : start + _BATCH], plan):
+                yield item
         for item in plan.items:
-            if item.kind not in {"job", "code"} and await self._carry_out_one(item, plan):
+            if item.kind in {"leftover", "unknown", "packing"} and await self._carry_out_one(item):
                 yield item
 
-    async def _carry_out_one(self, item: Item, plan: Plan) -> bool:
-        match item.kind:
-            case "model_kept":
-                return await self._thin(item, plan)
-            case "leftover" | "unknown":
-                if await self._ports.database.load(JobId(item.name)) is not None:
-                    return False  # it became a job after all
-                await self._clear_files(item.name)
-                return True
-            case _:
-                self._home.drop_packing(item.name)
-                return True
-
-    async def _thin(self, item: Item, plan: Plan) -> bool:
-        """Checkpoints, logs and outputs go; first it is written down, so that nobody wonders."""
-        assert item.job is not None
-        database = self._ports.database
-        with self._home.alone() as nobody_submits:
-            others = house.references(await database.links()).get(item.job.id, ())
-            if not nobody_submits or set(others) - plan.going or await database.load(item.job.id) is None:
-                return False
-            said = msgspec.json.encode(PrunedFile(at=self._ports.clock.now()))
-            await self._ports.store.put(layout.pruned(item.job.id), said)
-        for key in item.keys:
-            await self._ports.store.delete_prefix(key)
+    async def _carry_out_one(self, item: Item) -> bool:
+        if item.kind == "packing":
+            self._home.drop_packing(item.name)
+            return True
+        if await self._ports.database.load(JobId(item.name)) is not None:
+            return False  # it became a job after all
+        await self._clear_files(item.name)
         return True
+
+    async def _thin_some(self, items: Sequence[Item], plan: Plan) -> list[Item]:
+        """Checkpoints, logs and outputs go; first it is written down, while nobody submits, so that nobody wonders."""
+        said = msgspec.json.encode(PrunedFile(at=self._ports.clock.now()))
+        thinned: list[Item] = []
+        with self._home.alone() as nobody_submits:
+            _refuse_rush(nobody_submits=nobody_submits)
+            links = await self._ports.database.links()
+            needed_by, known = house.references(links), {job.id for job in links}
+            for item in items:
+                if item.name in known and not set(needed_by.get(item.name, ())) - plan.going:
+                    await self._ports.store.put(layout.pruned(item.name), said)
+                    thinned.append(item)
+        for item in thinned:
+            for key in item.keys:
+                await self._ports.store.delete_prefix(key)
+        return thinned
 
     # -- retention
 
@@ -272,30 +274,35 @@ class House:
         return wish is not None and await self._ports.database.holder("retention", self._ports.clock.now()) is None
 
     async def keep(self, wish: Wish, over: asyncio.Event) -> None:
-        """Prune once a day until it is over; what was begun is done first."""
+        """Prune once a day until it is over; what was begun is done first. Trouble is told, and tried again another day."""
         while True:
-            now = self._ports.clock.now()
-            # Held by nobody who lives, so that it is held for the day.
-            today = WorkLease(name="retention", owner=f"retention-{secrets.token_hex(4)}")
-            if await self._ports.database.hold(today, now, now + timedelta(days=1)):
-                await self.retain(wish)
+            try:
+                await self._keep_today(wish)
+            except (TrainmasterError, OSError) as error:
+                _log.warning("retention is not done today: %s", error)
             try:
                 await asyncio.wait_for(over.wait(), _ASK_S)
             except TimeoutError:
                 continue
             return
 
-    async def retain(self, wish: Wish) -> None:
-        """Prune as the settings say, and tell the log; what goes wrong is told, too, and tried again another day."""
-        try:
-            plan = await self.plan(wish)
-            total = 0
-            async for item in self.carry_out(plan):
-                total += item.size_bytes
-                _log.info("retention: removed %s %s: %s, %d bytes", item.kind, item.name, item.why, item.size_bytes)
-            _log.info("retention: %d bytes removed in all; %d jobs stay because others need them", total, len(plan.kept))
-        except TrainmasterError as error:
-            _log.warning("retention is not done today: %s", error.sentence)
+    async def _keep_today(self, wish: Wish) -> None:
+        now = self._ports.clock.now()
+        # Held by nobody who lives, so that it is held for the day.
+        today = WorkLease(name="retention", owner=f"retention-{secrets.token_hex(4)}")
+        if not await self._ports.database.hold(today, now, now + timedelta(days=1)):
+            return
+        plan = await self.plan(wish)
+        total = 0
+        async for item in self.carry_out(plan):
+            total += item.size_bytes
+            _log.info("retention: removed %s %s: %s, %d bytes", item.kind, item.name, item.why, item.size_bytes)
+        _log.info("retention: %d bytes removed in all; %d jobs stay because others need them", total, len(plan.kept))
+
+
+def _refuse_rush(*, nobody_submits: bool) -> None:
+    if not nobody_submits:
+        raise Refused("somebody is submitting a job right now; nothing more was removed", hint="try again in a moment")
 
 
 def _job_item(job: JobRecord, entries: Sequence[Entry], now: datetime, wish: Wish) -> Item | None:

@@ -113,10 +113,13 @@ def references(jobs: Iterable[JobLinks]) -> dict[str, tuple[str, ...]]:
     """For each job that others need: which they are."""
     found: dict[str, list[str]] = {}
     for job in jobs:
-        for field in REFERRING:
-            for name in _named(getattr(job, field)):
-                if name != job.id:
-                    found.setdefault(name, []).append(job.id)
+        named = [name for field in REFERRING for name in _named(getattr(job, field))]
+        if job.phase is not Phase.FINISHED and isinstance(job.study, Mapping):
+            # Those that were submitted together share what the home holds of the first, until they are over.
+            named += _named(job.study.get("batch"))
+        for name in named:
+            if name != job.id:
+                found.setdefault(name, []).append(job.id)
     return {name: tuple(dict.fromkeys(ids)) for name, ids in found.items()}
 
 
