@@ -43,6 +43,10 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     driver_idle_s: float = 2.0
     #: how long a command waits for a database that somebody else writes to
     database_wait_s: float = 30.0
+    #: jobs that finished so long ago are pruned, once a day; default: never. In the file also `retention: {older_than: 30d}`
+    retention_older_than: float | None = None
+    #: whether what is pruned so keeps its record, story, metrics and model. In the file also `retention: {keep_models: true}`
+    retention_keep_models: bool = True
     #: machines of the simulated fleet, each with one CPU
     simulated_machines: int = 4
     #: how long a simulated machine takes to boot, about
@@ -68,7 +72,7 @@ def read_config(environ: Mapping[str, str]) -> Config:
     home = _home(environ)
     file = home / "config.yaml"
     values: dict[str, object] = {}
-    for name, value in _from_file(file).items():
+    for name, value in _flattened(_from_file(file), file).items():
         if name not in _KINDS:
             hint = "Set TRAINMASTER_HOME instead." if name == "home" else f"Settings: {', '.join(_KINDS)}."
             raise InvalidConfig(f"{file}: {name} is not a setting{_nearest(name)}", hint=hint)
@@ -122,12 +126,30 @@ def _from_file(path: Path) -> dict[str, object]:
         raise InvalidConfig(error.sentence, hint="Settings are `name: value` lines, such as `cpus: 4`.") from error
 
 
+def _flattened(given: dict[str, object], file: Path) -> dict[str, object]:
+    """`retention: {older_than: 30d}` is `retention_older_than: 30d`."""
+    section = given.pop("retention", None)
+    if section is None:
+        return given
+    if not isinstance(section, dict):
+        raise InvalidConfig(
+            f"{file}: retention: wanted a mapping", hint="such as `retention: {older_than: 30d, keep_models: true}`"
+        )
+    for name, value in section.items():
+        if f"retention_{name}" in given:
+            raise InvalidConfig(f"{file}: retention.{name} is given twice")
+        given[f"retention_{name}"] = value
+    return given
+
+
 def _fitted(name: str, value: object, where: str, folder: Path) -> object:
     """The value as its field wants it; `where` says where it was given."""
     if name == "store" and isinstance(value, str):
         # Whoever reads it next may stand in another folder.
         return value if "://" in value else os.path.normpath(folder / os.path.expanduser(value))
     wanted, parse = _KINDS[name]
+    if isinstance(value, bool) and parse is _switch:
+        return value
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         parsed = parse(str(value))
         if parsed is not None:
@@ -182,6 +204,18 @@ def _seconds_from_0(text: str) -> float | None:
     return 0.0 if text.strip() in {"0", "0.0", "0s"} else _seconds(text)
 
 
+def _switch(text: str) -> bool | None:
+    word = text.strip().lower()
+    return True if word in {"true", "yes", "on", "1"} else False if word in {"false", "no", "off", "0"} else None
+
+
+def _machines(text: str) -> int | None:
+    """As many as a laptop could pretend to have."""
+    count = _count(text)
+    return count if count is not None and 0 < count <= _MACHINES_MAX else None
+
+
+_MACHINES_MAX = 10_000
 _DURATION_FROM_0 = "a duration, 0 or more: seconds, or text such as 5s, 1m30s"
 _DURATION = "a duration, more than 0: seconds, or text such as 5s, 1m30s"
 _SIZE = "a size, more than 0: bytes, or text such as 500MB, 16GiB"
@@ -198,7 +232,9 @@ _KINDS: dict[str, tuple[str, Callable[[str], float | int | str | None]]] = {
     "look_s": (_DURATION, _seconds),
     "driver_idle_s": (_DURATION, _seconds),
     "database_wait_s": (_DURATION, _seconds),
-    "simulated_machines": ("a whole number, more than 0", lambda text: _count(text) or None),
+    "retention_older_than": ("a duration, more than 0: seconds, or text such as 30d, 12h", _seconds),
+    "retention_keep_models": ("true or false", _switch),
+    "simulated_machines": (f"a whole number from 1 to {_MACHINES_MAX}", _machines),
     "simulated_boot_s": (_DURATION_FROM_0, _seconds_from_0),
     "simulated_preempt_s": (_DURATION_FROM_0, _seconds_from_0),
     "simulated_notice_s": (_DURATION_FROM_0, _seconds_from_0),

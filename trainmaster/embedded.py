@@ -14,7 +14,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trainmaster.adapters.databases.sqlite import SqliteDatabase
+from trainmaster.adapters.home_folder import HomeFolder
 from trainmaster.adapters.object_store import AsyncDoor, open_store
 from trainmaster.adapters.system_clock import SystemClock
 from trainmaster.config import Config, read_config
@@ -46,6 +47,8 @@ from trainmaster.spec.job_spec import JobSpec
 if TYPE_CHECKING:
     from trainmaster.adapters.environments.housekeeping import EnvironmentHouse
     from trainmaster.adapters.environments.submission import SubmittedEnvironment
+    from trainmaster.control.house import House
+    from trainmaster.core.house import Usage, Wish
 
 _DRIVER_LEASE_S = 15.0
 _POLL_S_MIN, _POLL_S_MAX = 0.05, 0.5
@@ -82,6 +85,38 @@ class Embedded:
         self.config, self.ports, self.store = config, ports, store
         self.service = Service(ports)
         self.studies = Studies(ports, self.service)
+        own_store = config.home_path / "store" if config.store_url == str(config.home_path / "store") else None
+        memories = config.home_path / "simulated" / "ended"
+        self.home = HomeFolder(config.home_path, lambda: ports.clock.now().timestamp(), store=own_store, memories=memories)
+        #: from storing code until its job is remembered: nobody may think that nobody needs it
+        self.held = contextlib.ExitStack()
+
+    @property
+    def house(self) -> House:
+        """Deleting, pruning, and what takes how much room."""
+        from trainmaster.control.house import House
+
+        return House(self.ports, self.home)
+
+    @property
+    def this_machine(self) -> Provider:
+        """Who has the machine we run on."""
+        return self.ports.providers["local"]
+
+    async def usage(self, only: Sequence[JobId]) -> Usage:
+        """What takes how much room: everything, or the jobs named."""
+        from trainmaster.control.usage import usage
+
+        return await usage(self.ports, only, {} if only else self.home.sizes())
+
+    @property
+    def retention(self) -> Wish | None:
+        """What the settings say may go by itself."""
+        if self.config.retention_older_than is None:
+            return None
+        from trainmaster.core.house import Wish
+
+        return Wish(older_than_s=self.config.retention_older_than, keep_models=self.config.retention_keep_models)
 
     async def submit(
         self, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Callable[[str, int, int], None]
@@ -112,16 +147,21 @@ class Embedded:
         try:
             self.keep_environment(job.id, environ)
             return await self.service.accept(seeded(job))
-        except BaseException:
+        except BaseException as error:
             await self.take_back(job.id)
-            raise
+            accepted = await self.ports.database.load(job.id) if isinstance(error, KeyboardInterrupt) else None
+            if accepted is None:
+                raise
+            return accepted  # it was, before the interrupt: then it is a job
+        finally:
+            self.held.close()
 
     async def take_back(self, job_id: JobId) -> None:
         """Nothing is left of a submission that did not become a job; where nobody can tell whether it did, all is left."""
         with suppress(TrainmasterError, OSError):
             if await self.ports.database.load(job_id) is None:
-                self._environment_file(job_id).unlink(missing_ok=True)
                 await self.ports.store.delete_prefix(layout.job(job_id))
+                self._environment_file(job_id).unlink(missing_ok=True)  # last: it is how keeping house finds what is left
 
     def snapshot(
         self, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Callable[[str, int, int], None]
@@ -163,6 +203,7 @@ class Embedded:
 
         try:
             packed = pack(listing, folder, archive, packed_bytes)
+            self.held.enter_context(self.home.submitting())
             self.store.move_file(layout.code(packed.sha256), archive)
         finally:
             archive.unlink(missing_ok=True)
@@ -243,7 +284,7 @@ class Embedded:
     async def ensure_driven(self) -> bool:
         """If something is left to do and nobody does it, start the background driver; whether one was started."""
         due = await self.ports.database.next_wake()
-        if due is None:
+        if due is None and (self.retention is None or not await self.house.is_due(self.retention)):
             return False
         await self._end_leases_of_the_dead()
         # Only a look: a lease taken for a moment would be seen by others as somebody driving. Several may start one now; the lease
@@ -306,9 +347,14 @@ class Embedded:
                 idle_since = now
             return leave.is_set() or now - idle_since > timedelta(seconds=self.config.driver_idle_s)
 
+        over, wish = asyncio.Event(), self.retention
+        keeping = None if wish is None else asyncio.create_task(self.house.keep(wish, over))
         try:
             await self.drive(is_over)
         finally:
+            over.set()
+            if keeping is not None:
+                await keeping
             await database.let_go(lease)
         if not leave.is_set():
             # A job may have been submitted between our last look and letting go; its command saw us driving and started nobody.
@@ -401,58 +447,6 @@ def _open_store(config: Config) -> BlockingStore:
         fresh.write_text(given)
         fresh.replace(note)
     return store
-
-
-async def look_around(environ: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """What `doctor` finds: name, ok | warning | wrong, and a sentence. It looks as far as it gets; others pick up what is left."""
-    from trainmaster import __version__
-    from trainmaster.adapters import host
-    from trainmaster.adapters.submitter import find_python
-
-    found = [("version", "ok", f"trainmaster {__version__}, Python {sys.version.split()[0]}")]
-    try:
-        found.append(("interpreter", "ok", f"jobs run with {find_python(environ)}"))
-    except TrainmasterError as error:
-        found.append(("interpreter", "wrong", _in_words(error)))
-    group = host.make_cgroup("doctor")
-    if group is not None:
-        host.end_cgroup(group)
-    ends = "by cgroup" if group is not None else "by adopting orphans; no cgroup can be made here"
-    found.append(("processes", "ok", f"a job's processes are ended {ends}"))
-    found.extend(("system", "warning", text) for text in host.limits())
-    try:
-        async with opened(read_config(environ)) as embedded:
-            found.extend(await _look_inside(embedded))
-            await embedded.ensure_driven()
-    except TrainmasterError as error:
-        found.append(("home", "wrong", _in_words(error)))
-    return found
-
-
-async def _look_inside(embedded: Embedded) -> list[tuple[str, str, str]]:
-    from shutil import disk_usage
-
-    home = embedded.config.home
-    free = disk_usage(home).free
-    found = [("home", "ok" if free > 1 << 30 else "warning", f"{home}, {free / 1e9:.1f} GB free")]
-    capacity = await embedded.ports.providers["local"].capacity()
-    gpus = f"{len(capacity.gpus)} GPU" if capacity.gpus else "no GPU"
-    found.append(("machine", "ok", f"{capacity.cpus:g} CPU, {capacity.memory / 2**30:.1f} GiB, {gpus}"))
-    try:
-        key = layout.Key(f"doctor/{secrets.token_hex(8)}")
-        works = embedded.store.put_if_absent(key, b"1") and not embedded.store.put_if_absent(key, b"2")
-        embedded.store.delete_prefix(layout.Key("doctor"))
-        says = f"{embedded.store.url}; conditional create {'works' if works else 'fails'}"
-        found.append(("store", "ok" if works else "wrong", says))
-    except TrainmasterError as error:
-        found.append(("store", "wrong", _in_words(error)))
-    unfinished = await embedded.ports.database.unfinished()
-    found.append(("jobs", "ok", f"{len(unfinished)} unfinished"))
-    return found
-
-
-def _in_words(error: TrainmasterError) -> str:
-    return f"{error.sentence}: {error.hint}" if error.hint else error.sentence
 
 
 def submit_job(spec: JobSpec | Mapping[str, object], folder: str | Path = ".") -> JobId:

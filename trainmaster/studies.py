@@ -81,6 +81,8 @@ async def accept_batch(
     except BaseException:
         await embedded.take_back(batch[0].id)
         raise
+    finally:
+        embedded.held.close()
     return batch
 
 

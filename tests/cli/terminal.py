@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 from process.world import COMMAND, DEADLINE_S, World
 
+from trainmaster.adapters import host
+
 CURVE = """
 import os, sys, trainmaster
 print("a line on stdout", flush=True)
@@ -154,6 +156,10 @@ class Terminal:
                 if os.path.basename(os.readlink(f"{folder}/{number}")) == name:
                     return True
         return False
+
+    def is_waiting(self) -> bool:
+        """Whether the command waits for something, such as a key."""
+        return host.process_state(self._process.pid) == "S"
 
     def type(self, keys: bytes) -> None:
         """Press keys."""

@@ -24,7 +24,7 @@ def help_of(name: str) -> str:
 def test_the_table_names_every_command():
     assert list(commands()) == list(COMMANDS)
     wanted = {"run", "submit", "list", "show", "logs", "why", "stop", "wait", "checkpoints", "metrics", "pull", "doctor"}
-    wanted |= {"compare", "best", "diff", "envs"}
+    wanted |= {"compare", "best", "diff", "envs", "delete", "prune", "du", "export", "import", "completion"}
     assert set(COMMANDS) == wanted
 
 
@@ -33,7 +33,7 @@ def test_a_sentence_an_example_and_a_text_for_each_option(name):
     command = commands()[name]
     assert (command.help or "").split("\n")[0] == COMMANDS[name][1]
     text = help_of(name)
-    assert "Example" in text
+    assert "Examples:" in text
     assert f"  trainmaster {name} " in text or f"  trainmaster {name}\n" in text
     assert_fits(text)
     options = [p for p in command.params if isinstance(p, click.Option)]

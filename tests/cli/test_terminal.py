@@ -86,14 +86,48 @@ def test_ctrl_c_while_packing_leaves_nothing(world):
     for number in range(20):
         with open(world.source / f"data-{number}", "wb") as file:
             file.write(os.urandom(1 << 20) * 16)
-    run = Terminal(world, "run", "train.py")
-    run.until(b"packing")
-    run.type(b"\x03")
-    code, output = run.end()
-    assert code == 130
-    assert "Traceback" not in output
-    assert world.ids() == []
-    assert strays(world) == []
+    for command in ("run", "submit"):
+        run = Terminal(world, command, "train.py")
+        run.until(b"packing")
+        run.type(b"\x03")
+        code, output = run.end()
+        assert code == 130
+        assert output.endswith("\ninterrupted; nothing was submitted\r\n")
+        assert "Traceback" not in output
+        assert world.ids() == []
+        assert strays(world) == []
+
+
+LOADING = """
+import builtins, os, signal, sys
+import trainmaster.start as start
+real, left = builtins.__import__, [int(sys.argv[1])]
+def loading(*args, **more):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(*args, **more)
+builtins.__import__ = loading
+sys.argv[1:] = ["submit", "train.py"]
+start.main()
+"""
+
+
+@pytest.mark.parametrize("after", [1, 5, 20, 60, 150, 300])
+def test_ctrl_c_while_a_command_is_loaded_is_one_line(strict, after):
+    """Interrupted at the n-th import."""
+    command = [COMMAND.with_name("python"), "-c", LOADING, str(after)]
+    more = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 60}
+    done = subprocess.run(command, env=strict.environ, cwd=strict.source, **more)
+    assert (done.returncode, done.stderr.decode()) == (130, "interrupted; nothing was submitted\n")
+    assert strict.ids() == []
+
+
+def test_a_command_that_is_told_to_ignore_ctrl_c_does(strict):
+    script = "import signal, os, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [COMMAND.with_name("python"), "-c", script, COMMAND, "list", "--json"]
+    done = subprocess.run(command, env=strict.environ, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"[]\n")
 
 
 def test_progress_is_a_bar_on_a_terminal_and_nothing_elsewhere(world):

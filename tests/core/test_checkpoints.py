@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from trainmaster.core import checkpoints
+from trainmaster.core.checkpoints import read_marker
 from trainmaster.core.job import Phase
 from trainmaster.core.messages import ClaimFile, JobFile, Manifest, ManifestFile, OpenFile, OrderFile, OrderKind
 from trainmaster.spec import layout
@@ -121,3 +122,18 @@ def test_an_old_runner_removes_nothing_once_a_newer_attempt_writes():
 )
 def test_a_name_that_leads_out_of_its_folder_is_found(manifest, outside):
     assert checkpoints.name_outside(manifest) == outside
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "counts"),
+    [
+        ("1-000001", None, True),
+        ("1-000002", None, False),
+        ("1-000001", b"", False),
+        ("1-000001", b"\xff\xfe", False),
+        ("x", b'{"id":"x","taken_at":"2026-01-01T00:00:00Z","committed_at":"2026-01-01T00:00:00Z"}', False),
+    ],
+)
+def test_a_marker_counts_when_it_speaks_of_its_own_checkpoint(name, text, counts):
+    value = msgspec.json.encode(a_commit(1, 1)) if text is None else text
+    assert (read_marker(name, value) is not None) is counts

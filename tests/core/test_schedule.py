@@ -71,6 +71,12 @@ def test_what_never_fits_is_told_with_what_would(asked, sentence):
     assert why_never(_job("a", **asked).spec, SMALL) == sentence
 
 
+def test_a_job_must_fit_one_machine_of_several():
+    fleet = replace(SMALL, gpus=(), machine_cpus=1)
+    assert why_never(_job("a", cpus=2).spec, fleet) == "resources.cpus: 2 wanted, but each machine there has 1"
+    assert why_never(_job("a", cpus=1).spec, fleet) == ""
+
+
 def test_a_job_that_says_nothing_about_gpus_takes_one_where_there_are_any():
     assert need_of(a_spec(), SMALL).gpus == 1
     assert need_of(a_spec(), replace(SMALL, gpus=())).gpus == 0

@@ -49,3 +49,27 @@ def test_a_job_lives_in_a_bucket(world, bucket):
     world.cli("pull", job, "got", "--only", "checkpoint")
     assert any(path.is_file() for path in (world.source / "got" / "checkpoint").rglob("*"))
     assert not world.store.exists()
+
+
+def test_keeping_house_in_a_bucket(world, bucket, tmp_path):
+    """What is deleted, pruned, written into a file and taken in is the same as in a folder."""
+    script = (
+        "import os\nfor name in ('SM_MODEL_DIR', 'TM_CHECKPOINT_DIR'):\n    open(os.environ[name] + '/x', 'w').write('x' * 1000)"
+    )
+    file = world.job_file(script)
+    first, second = (world.wait(world.submit(file))["id"] for _ in range(2))
+    usage = world.json("du")
+    assert {one["job"]: one["model"] for one in usage["jobs"]} == {first: 1000, second: 1000}
+    assert all(one["is_code_shared"] for one in usage["jobs"])
+    assert usage["store_total"] == sum(one["total"] for one in usage["jobs"]) + usage["shared_code"]
+    world.cli("export", first, "-o", str(tmp_path / "first.tar"))
+    world.cli("delete", "--yes", first)
+    assert [one["job"] for one in world.json("du")["jobs"]] == [second]
+    world.cli("import", str(tmp_path / "first.tar"))
+    world.cli("pull", first, "got", "--only", "model")
+    thinned = world.json("prune", "--older-than", "0s", "--keep-models", "--yes")
+    assert {item["name"] for item in thinned["items"]} == {first, second}
+    assert {one["checkpoints"] for one in world.json("du")["jobs"]} == {0}
+    world.cli("prune", "--older-than", "0s", "--yes")
+    assert world.json("du")["store_total"] == 0
+    assert not world.store.exists()

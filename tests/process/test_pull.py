@@ -97,3 +97,23 @@ def test_a_manifest_that_cannot_be_read_is_said(world, job):
     manifest.write_bytes(manifest.read_bytes()[:40])
     said = world.cli("pull", job, "got", "--only", "checkpoint", expect=2).stderr.decode()
     assert "checkpoint 1-000001 is damaged: its manifest cannot be read" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("text", [b"garbage", b"", b"\xff", b'{"id": "x"}', None])
+def test_a_damaged_marker_is_named_and_counts_for_nothing(world, job, text):
+    [marker] = (world.store / "jobs" / job / "checkpoints").glob("*/COMMIT")
+    other = marker.read_bytes().replace(b"1-000001", b"nonsense")
+    marker.write_bytes(other if text is None else text)
+    shown = world.cli("checkpoints", job)
+    assert b"checkpoint 1-000001 does not count: its COMMIT cannot be read" in shown.stderr
+    assert world.json("checkpoints", job) == []
+    for words in (("--only", "checkpoint"), ("--checkpoint", "1-000001")):
+        done = world.cli("pull", job, "got", *words, expect=2)
+        assert b"checkpoint 1-000001 is damaged: its COMMIT cannot be read" in done.stderr
+    assert not (world.source / "got").exists()
+
+
+def test_the_path_is_printed_as_it_is(world, job):
+    (world.source / "deep").mkdir()
+    answer = world.json("pull", job, "deep/../got", "--only", "checkpoint")
+    assert answer["folder"] == str(world.source / "got")

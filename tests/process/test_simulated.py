@@ -200,3 +200,9 @@ def test_several_machines_for_one_job_are_refused_at_submission(fleet):
     said = fleet.cli("submit", job_file, "--provider", "simulated", expect=2).stderr.decode()
     assert "provider simulated does not support resources.nodes yet" in said
     assert fleet.ids() == []
+
+
+def test_a_machine_has_one_cpu(fleet):
+    done = fleet.cli("submit", fleet.job_file("print(1)", provider="simulated", resources={"cpus": 2}), expect=2)
+    assert b"resources.cpus: 2 wanted, but each machine there has 1" in b" ".join(done.stderr.split())
+    assert fleet.ids() == []

@@ -19,6 +19,7 @@ from trainmaster.spec import layout
         (layout.job("j"), "jobs/j"),
         (layout.spec("j"), "jobs/j/spec.json"),
         (layout.record("j"), "jobs/j/record.json"),
+        (layout.pruned("j"), "jobs/j/pruned.json"),
         (layout.attempt("j", 2), "jobs/j/attempts/2"),
         (layout.inputs("j", "training"), "jobs/j/inputs/training.json"),
         (layout.attempt_inputs("j", 2, "training"), "jobs/j/attempts/2/inputs/training.json"),

@@ -198,6 +198,7 @@ def test_subclasses_of_plain_values_become_plain():
         ({"metrics": {"patterns": [{"name": "a", "regex": "^(a+)+"}]}}, "metrics.patterns[0].regex", "repeats a repetition"),
         ({"metrics": {"patterns": [{"name": "a", "regex": "(?:x*){2,}(b)"}]}}, "metrics.patterns[0].regex", "repeats a repetition"),
         ({"name": "last"}, "name", "means the newest job"),
+        ({"metrics": {"patterns": [{"name": "a", "regex": "(a)=(.)"}]}}, "metrics.patterns[0].regex", "with 2 groups, wanted one"),
         ({"metrics": {"patterns": [{"name": "a"}]}}, "metrics.patterns[0].regex", "is missing"),
         ({"metrics": {"patterns": [3]}}, "metrics.patterns[0]", "found 3, wanted a mapping"),
         ({"priority": 5000}, "priority", "-1000 or more, at most 1000"),

@@ -204,7 +204,12 @@ class _Target:
             self._folders.add(parent)
 
 
-def _decompressed(archive: BinaryIO) -> _Readable:
+def opened_snapshot(archive: _Readable) -> _Readable:
+    """The tar stream inside an archive; its SHA-256 is the snapshot's name. InvalidSource when it is no archive."""
+    return _decompressed(archive)
+
+
+def _decompressed(archive: _Readable) -> _Readable:
     head = _read_up_to(archive, STORED_HEADER_BYTES)
     size = int.from_bytes(head[5:9], "little")
     block_header = int.from_bytes(head[9:12], "little")

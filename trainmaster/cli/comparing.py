@@ -47,7 +47,7 @@ def compare_command(
     shown that differ; --csv and --json have all.
 
     \b
-    Example:
+    Examples:
       trainmaster compare --name sweep --since 7d --metric val_loss
       trainmaster compare --where 'metric.val_loss < 0.3' --csv > jobs.csv
     """
@@ -202,8 +202,9 @@ def best_command(
     said beside it.
 
     \b
-    Example:
+    Examples:
       trainmaster best --metric val_loss --min --name sweep
+      trainmaster best --metric accuracy --max --since 7d --json
     """
     if is_lowest is None:
         raise click.UsageError("which is best? Say --min or --max")

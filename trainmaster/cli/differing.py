@@ -29,8 +29,9 @@ def diff_command(one: str, other: str, as_json: bool) -> int:  # noqa: FBT001
     The exit code is 0 whether they differ or not.
 
     \b
-    Example:
+    Examples:
       trainmaster diff sweep-k7q2m last
+      trainmaster diff sweep-k7q2m sweep-h3p7w --json
     """
 
     async def work(embedded: Embedded) -> int:

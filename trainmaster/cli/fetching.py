@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from trainmaster.checkup import look_around
 from trainmaster.cli import render
 from trainmaster.cli.words import json_option, run, with_embedded
 from trainmaster.core import checkpoints
 from trainmaster.core.job import JobRecord
-from trainmaster.embedded import Embedded, look_around
+from trainmaster.embedded import Embedded
 from trainmaster.errors import InvalidSpec, Refused
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
@@ -58,8 +59,9 @@ def pull_command(
     The folder is named after the job unless you name one.
 
     \b
-    Example:
+    Examples:
       trainmaster pull last results --only model
+      trainmaster pull mnist-k7q2m --checkpoint 1-000003
     """
 
     async def work(embedded: Embedded) -> int:
@@ -88,7 +90,7 @@ def _elsewhere(job: JobRecord) -> str:
 
 
 def _target(name: str, *, force: bool) -> Path:
-    target = Path(name).absolute()
+    target = Path(os.path.normpath(Path(name).absolute()))
     if os.path.lexists(target) and not target.is_dir():
         raise Refused(f"{target} is not a folder", hint="name another folder")
     if not force and target.exists() and any(target.iterdir()):
@@ -159,8 +161,11 @@ def _find_checkpoint(embedded: Embedded, job: JobRecord, name: str | None) -> li
         layout.parse_checkpoint_id(name)
     except ValueError as error:
         raise InvalidSpec("--checkpoint", f'found "{name}", wanted an id such as 1-000001', hint=hint) from error
-    if embedded.store.get(layout.commit(job.id, name)) is None:
+    marker = embedded.store.get(layout.commit(job.id, name))
+    if marker is None:
         raise Refused(f"{job.id} has no committed checkpoint {name}", hint=hint)
+    if checkpoints.read_marker(name, marker) is None:
+        raise Refused(f"checkpoint {name} is damaged: its COMMIT cannot be read", hint=hint)
     manifest = _manifest(embedded, job, name, hint)
     outside = checkpoints.name_outside(manifest)
     if outside:
@@ -194,8 +199,9 @@ def doctor_command(as_json: bool) -> int:  # noqa: FBT001
     The exit code is 1 when something is wrong.
 
     \b
-    Example:
+    Examples:
       trainmaster doctor
+      trainmaster doctor --json
     """
     checks = run(look_around(os.environ))
     if as_json:

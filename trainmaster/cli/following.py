@@ -128,9 +128,13 @@ async def drive_and_follow(embedded: Embedded, follower: Follower) -> bool:
 def logs_command(job: str, follow: bool, node: int, attempt: int | None, is_setup: bool, as_json: bool) -> int:  # noqa: FBT001
     """Print what a job printed.
 
+    Every byte, in order, of all attempts. With -f it goes on until the job
+    has finished; Ctrl-C only ends the looking.
+
     \b
-    Example:
+    Examples:
       trainmaster logs -f last
+      trainmaster logs mnist-k7q2m --attempt 2
     """
 
     async def work(embedded: Embedded) -> int:
@@ -161,6 +165,9 @@ def logs_command(job: str, follow: bool, node: int, attempt: int | None, is_setu
                 cursor, printer = LogCursor(embedded, job_id, number, node), LogPrinter(number, node, as_json=as_json)
             elif not follow or record.is_finished or (attempt is not None and attempt < record.attempt):
                 printer.end()
+                pruned_at = None if printer.has_printed else await embedded.service.pruned_at(record)
+                if pruned_at is not None:
+                    render.note(f"its logs were pruned at {render.clock(pruned_at)}")
                 return 0
             else:
                 await asyncio.sleep(_POLL_S)
@@ -193,9 +200,11 @@ class LogPrinter:
         self._line = {"attempt": attempt, "node": node}
         self._as_json = as_json
         self._begun = b""
+        self.has_printed = False
 
     def print(self, data: bytes) -> None:
         """Print what is new."""
+        self.has_printed = True
         if not self._as_json:
             render.raw(data)
             return
@@ -225,8 +234,9 @@ def wait_command(jobs: tuple[str, ...], timeout: float | None, as_json: bool) ->
     The exit code is 0 when all succeeded, 1 when one failed, 3 when one was stopped, 4 when the time is over; the highest of them.
 
     \b
-    Example:
+    Examples:
       trainmaster wait last
+      trainmaster wait mnist-k7q2m sweep-h3p7w --timeout 600
     """
 
     async def inside() -> int:
@@ -291,8 +301,9 @@ def stop_command(jobs: tuple[str, ...], sentence: str, and_wait: bool, as_json: 
     The script gets SIGTERM and its grace (limits.grace, 30 s), then SIGKILL. What it saved is committed.
 
     \b
-    Example:
+    Examples:
       trainmaster stop last --why "wrong data"
+      trainmaster stop --wait mnist-k7q2m sweep-h3p7w
     """
 
     async def work(embedded: Embedded) -> int:

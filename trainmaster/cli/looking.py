@@ -43,7 +43,7 @@ def list_command(as_json: bool, **flags: Any) -> int:  # noqa: FBT001
     A job that lacks a value that --where asks for does not match.
 
     \b
-    Example:
+    Examples:
       trainmaster list --phase running --tag team=vision --since 7d
       trainmaster list --where 'hp.lr < 0.1 and metric.val_loss < 0.3'
     """
@@ -104,9 +104,14 @@ def _row(job: JobRecord, now: datetime) -> tuple[str, ...]:
 def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """Show everything about one job, or about one study.
 
+    Its outcome and the reason for it, code, command, parameters, attempts,
+    the last durable step and what would be lost now, and where the time went.
+    A failed script's traceback is at the end.
+
     \b
-    Example:
+    Examples:
       trainmaster show last
+      trainmaster show mnist-k7q2m --json
     """
 
     async def work(embedded: Embedded) -> int:
@@ -120,11 +125,16 @@ def show_command(job: str, as_json: bool) -> int:  # noqa: FBT001
         beat, report = await _machine_side(embedded, record)
         now = embedded.ports.clock.now()
         durable = _durable(record, beat, now)
+        pruned_at = await embedded.service.pruned_at(record)
         if as_json:
             spans = {name: round(seconds, 3) for name, seconds in ledger.totals(record, now).items()}
-            render.json({"job": record, "ledger_s": spans, "durable": durable, "heartbeat": beat, "exit": report})
+            render.json(
+                {"job": record, "ledger_s": spans, "durable": durable, "heartbeat": beat, "exit": report, "pruned_at": pruned_at}
+            )
         else:
             _show(record, durable, now)
+            if pruned_at is not None:
+                render.note(f"pruned at {render.clock(pruned_at)}: checkpoints, logs and outputs are gone, model and metrics stay")
             _show_machine_side(beat, report)
         return 0
 
@@ -285,9 +295,13 @@ def tell_end(job: JobRecord) -> None:
 def why_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """Tell a job's story: what happened, and why.
 
+    One entry for each decision, with the rule that made it and the evidence
+    it rests on. For a job that waits, the last line says what for.
+
     \b
-    Example:
+    Examples:
       trainmaster why last
+      trainmaster why mnist-k7q2m --json
     """
 
     async def work(embedded: Embedded) -> int:
@@ -317,18 +331,26 @@ def why_command(job: str, as_json: bool) -> int:  # noqa: FBT001
 def checkpoints_command(job: str, as_json: bool) -> int:  # noqa: FBT001
     """Show a job's committed checkpoints.
 
+    A checkpoint counts when it was committed whole by the attempt whose turn
+    it was; the newest one that counts is what the next attempt goes on from.
+
     \b
-    Example:
+    Examples:
       trainmaster checkpoints last
+      trainmaster checkpoints mnist-k7q2m --json
     """
 
     async def work(embedded: Embedded) -> int:
         record = await embedded.service.get(await embedded.service.resolve(job))
         found = await embedded.service.checkpoints(record)
+        for name in await embedded.service.damaged_checkpoints(record):
+            render.note(f"checkpoint {name} does not count: its COMMIT cannot be read", "yellow")
+        pruned_at = await embedded.service.pruned_at(record)
         if as_json:
             render.json([{"checkpoint": ref, "accepted": accepted} for ref, accepted in found])
         elif not found:
-            render.note("nothing committed yet")
+            gone = None if pruned_at is None else f"its checkpoints were pruned at {render.clock(pruned_at)}"
+            render.note(gone or "nothing committed yet")
         else:
             heads = ("CHECKPOINT", "STEP", "TAKEN", "FILES", "SIZE", "COUNTS")
             render.table(heads, [_checkpoint_row(ref, accepted=accepted) for ref, accepted in found])
@@ -350,9 +372,13 @@ def _checkpoint_row(ref: CheckpointRef, *, accepted: bool) -> tuple[str, ...]:
 def metrics_command(job: str, names: tuple[str, ...], as_json: bool) -> int:  # noqa: FBT001
     """Show what a job measured.
 
+    For each metric its first, last, lowest and highest value and its course;
+    --json has every point with its step.
+
     \b
-    Example:
+    Examples:
       trainmaster metrics last --metric loss
+      trainmaster metrics mnist-k7q2m --json
     """
 
     async def work(embedded: Embedded) -> int:

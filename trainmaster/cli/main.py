@@ -34,9 +34,18 @@ COMMANDS = {
     "best": ("comparing", "Name the job with the lowest or highest value of a metric."),
     "diff": ("differing", "Show what differs between two jobs: parameters, code, results."),
     "pull": ("fetching", "Copy what a job made into a folder."),
+    "export": ("moving", "Write a job with everything it left into one file."),
+    "import": ("moving", "Take in a job that `export` wrote."),
+    "du": ("keeping", "Show how much room jobs take, the largest first."),
+    "prune": ("keeping", "Remove old jobs and what nobody needs any more."),
+    "delete": ("keeping", "Delete finished jobs with everything they left."),
+    "completion": ("shells", "Print a script that lets your shell complete commands and jobs."),
     "envs": ("environments", "Show or remove the environments built on this machine."),
     "doctor": ("fetching", "Check this installation and this machine."),
 }
+
+#: Set by the script that `completion` prints: a shell asks what could come next.
+COMPLETE_VARIABLE = "_TRAINMASTER_COMPLETE"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -104,6 +113,11 @@ def cli(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A user's mistake is one sentence and a hint, never a traceback."""
     _have_streams()
+    if COMPLETE_VARIABLE in os.environ:
+        import_msgspec()
+        from trainmaster.cli.shells import answer_shell
+
+        sys.exit(answer_shell(cli, os.environ[COMPLETE_VARIABLE]))
     status = _run(list(sys.argv[1:] if arguments is None else arguments))
     try:
         sys.stdout.flush()
@@ -138,6 +152,10 @@ def _run(words: list[str]) -> int:
         _tell(error.format_message(), _usage_hint(error))
         return 2
     except (click.Abort, KeyboardInterrupt):
+        if words[:1] in (["run"], ["submit"]):  # who has a job to speak of has caught it
+            from trainmaster.cli import render
+
+            render.interrupted("interrupted; nothing was submitted")
         return 130
     except (ReaderGone, BrokenPipeError):
         return 0  # whoever read our output has seen enough

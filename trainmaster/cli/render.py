@@ -77,18 +77,43 @@ def raw(data: bytes, stream: TextIO | None = None) -> None:
 
 def progress(what: str, done: int, total: int) -> None:
     """A bar on a terminal for work of some size; nothing otherwise."""
-    if not sys.stderr.isatty() or total < 8 << 20:
+    if not _has_bars() or total < 8 << 20:
         return
     share = min(1.0, done / total) if total else 1.0
-    bar = "━" * int(share * 30)
-    end = "\n" if share >= 1.0 else ""
-    print(f"\r{what:<10} {bar:<30} {share:4.0%} of {size(total)}", end=end, file=sys.stderr, flush=True)
+    room = _stderr_columns() - 1  # a full row would wrap, and could not be taken back
+    behind = f" {share:4.0%} of {size(total)}"
+    length = min(30, room - max(10, len(what)) - 1 - len(f" 100% of {size(total)}"))
+    if length >= 5:
+        text = f"{what:<10} {'━' * int(share * length):<{length}}{behind}"
+    else:
+        text = f"{what} {share:.0%}"[: max(1, room)].ljust(min(len(what) + 5, max(1, room)))
+    print(f"\r{text}", end="\n" if share >= 1.0 else "", file=sys.stderr, flush=True)
 
 
 def hide_progress(total: int) -> None:
     """Take away a bar that is not full yet: something else is to be printed."""
-    if sys.stderr.isatty() and total >= 8 << 20:
-        print(f"\r{'':<70}\r", end="", file=sys.stderr, flush=True)
+    if _has_bars() and total >= 8 << 20:
+        print(f"\r{'':<{min(70, _stderr_columns() - 1)}}\r", end="", file=sys.stderr, flush=True)
+
+
+def interrupted(sentence: str) -> None:
+    """One line below whatever stood there when somebody pressed Ctrl-C."""
+    print(f"{chr(10) if sys.stderr.isatty() else ''}{sentence}", file=sys.stderr, flush=True)
+
+
+def _has_bars() -> bool:
+    """Whether a row can be written over."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _stderr_columns() -> int:
+    """How wide the terminal is that bars are on; standard output may go elsewhere."""
+    if os.environ.get("COLUMNS"):
+        return columns()
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or columns()
+    except (OSError, ValueError):
+        return columns()
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -91,13 +91,19 @@ async def chosen_jobs(embedded: Embedded, names: tuple[str, ...], flags: Mapping
 
 def _moment(text: str, now: datetime) -> datetime:
     """A time in the past, as a distance or a date."""
-    from trainmaster.spec.units import parse_duration
-
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
         pass
+    hint = "write a distance such as 30m, 2h, 7d, or a date such as 2026-01-31"
+    return now - timedelta(seconds=read_moment_s("--since", text, hint))
+
+
+def read_moment_s(flag: str, text: str, hint: str = "write a distance such as 12h, 7d, 30d") -> float:
+    """A distance in time, of a hundred years at most."""
+    from trainmaster.spec.units import parse_duration
+
     seconds = parse_duration(text)
     if seconds is None or seconds > 86400 * 36500:
-        raise InvalidSpec("--since", f'found "{text}"', hint="write a distance such as 30m, 2h, 7d, or a date such as 2026-01-31")
-    return now - timedelta(seconds=seconds)
+        raise InvalidSpec(flag, f'found "{text}"', hint=hint)
+    return seconds

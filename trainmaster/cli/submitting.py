@@ -75,9 +75,13 @@ def run_command(what: str, arguments: tuple[str, ...], detach: bool, as_json: bo
 def submit_command(what: str, arguments: tuple[str, ...], as_json: bool, **flags: Any) -> int:  # noqa: FBT001
     """Submit a job and return at once.
 
+    The id is printed, and nothing else; the job runs in the background, also
+    when you log out. What stands behind -- goes to the script.
+
     \b
-    Example:
+    Examples:
       trainmaster submit train.py --name a -- --lr 0.1
+      trainmaster submit job.yaml --hp lr=0.1 --gpus 1
     """
     spec, folder = read_job(what, arguments, flags)
     return run(_run(spec, folder, detach=True, as_json=as_json))
@@ -87,9 +91,17 @@ async def _run(spec: JobSpec, folder: Path, *, detach: bool, as_json: bool) -> i
     # Until the job is accepted, Ctrl-C ends the command at once, and nothing is left; asyncio would finish packing first.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     async with opened() as embedded:
-        submission = await embedded.submit(spec, folder, os.environ, render.progress)
-        _tell(submission)
-        return await detach_or_follow(embedded, submission.job, detach=detach, as_json=as_json)
+        try:
+            submission = await embedded.submit(spec, folder, os.environ, render.progress)
+        except KeyboardInterrupt:
+            render.interrupted("interrupted; nothing was submitted")
+            raise click.exceptions.Exit(130) from None
+        try:
+            _tell(submission)
+            return await detach_or_follow(embedded, submission.job, detach=detach, as_json=as_json)
+        except KeyboardInterrupt:
+            render.interrupted(f"interrupted; {submission.job.id} is submitted and goes on")
+            raise click.exceptions.Exit(130) from None
 
 
 async def detach_or_follow(embedded: Embedded, job: JobRecord, *, detach: bool, as_json: bool) -> int:

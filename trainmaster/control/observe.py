@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 
 import msgspec
@@ -79,13 +78,19 @@ async def commits(job_id: JobId, store: ObjectStore) -> list[CheckpointRef]:
 
     A marker alone is one that arrived after its checkpoint had been removed.
     """
+    return [ref for _, ref in await markers(job_id, store) if ref is not None]
+
+
+async def markers(job_id: JobId, store: ObjectStore) -> list[tuple[str, CheckpointRef | None]]:
+    """Every checkpoint with a marker and a manifest, by name; None: its marker cannot be read.
+
+    Such a marker is no commit; it must not keep anybody from ending the job.
+    """
     keys = [entry.key for entry in await store.list_keys(layout.checkpoints(job_id))]
-    markers = checkpoints.committed(job_id, keys)
-    found: list[CheckpointRef] = []
-    for key in markers:
-        # A marker that cannot be read is no commit; it must not keep anybody from ending the job.
-        with contextlib.suppress(msgspec.DecodeError):
-            found.append(msgspec.json.decode(await store.get(key) or b"", type=CheckpointRef))
+    found: list[tuple[str, CheckpointRef | None]] = []
+    for key in checkpoints.committed(job_id, keys):
+        name = key.split("/")[-2]
+        found.append((name, checkpoints.read_marker(name, await store.get(key) or b"")))
     return found
 
 

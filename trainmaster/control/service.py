@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
-from trainmaster.control.observe import Ports, commits
+from trainmaster.control.observe import Ports, commits, markers
 from trainmaster.core import checkpoints
 from trainmaster.core.decide import request_stop
 from trainmaster.core.facts import ExitReport, Heartbeat
 from trainmaster.core.job import CheckpointRef, Code, JobId, JobRecord, Origin, Reason, StopRequest
-from trainmaster.core.messages import job_file
+from trainmaster.core.messages import PrunedFile, job_file
 from trainmaster.core.schedule import why_never
 from trainmaster.core.submission import new_job, submitted_line
 from trainmaster.errors import InvalidSpec, Refused, RevisionConflict, UnknownJob
@@ -105,3 +107,12 @@ class Service:
         """Every commit, oldest first, and whether it is accepted."""
         found = sorted(await commits(job.id, self._ports.store), key=lambda c: layout.parse_checkpoint_id(c.id))
         return [(ref, checkpoints.is_accepted(job, ref.id)) for ref in found]
+
+    async def damaged_checkpoints(self, job: JobRecord) -> list[str]:
+        """Checkpoints that do not count because their marker cannot be read, by name."""
+        return [name for name, ref in await markers(job.id, self._ports.store) if ref is None]
+
+    async def pruned_at(self, job: JobRecord) -> datetime | None:
+        """When everything but record, story, metrics and model was removed; None: it is all there."""
+        value = await self._ports.store.get(layout.pruned(job.id)) if job.is_finished else None
+        return None if value is None else msgspec.json.decode(value, type=PrunedFile).at

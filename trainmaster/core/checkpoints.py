@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from trainmaster.core.job import CheckpointRef, Continues, JobId, JobRecord, Outcome
 from trainmaster.core.messages import Manifest
 from trainmaster.spec import layout
@@ -57,6 +59,16 @@ def committed(job_id: str, keys: Iterable[Key]) -> list[Key]:
     """The markers that count: those beside a manifest. A marker alone arrived after its checkpoint had been removed."""
     there = set(keys)
     return [key for key in keys if layout.is_commit(job_id, key) and layout.manifest(job_id, _name(job_id, key)) in there]
+
+
+def read_marker(name: str, value: bytes) -> CheckpointRef | None:
+    """What a marker says about the checkpoint it lies beside; None when it says nothing, or speaks of another."""
+    try:
+        found = msgspec.json.decode(value, type=CheckpointRef)
+        parse_checkpoint_id(found.id)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    return found if found.id == name else None
 
 
 def name_outside(manifest: Manifest) -> str:

@@ -76,6 +76,13 @@ class OrderFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace_s: float = 0.0
 
 
+class PrunedFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """pruned.json: when everything but record, story, metrics and model was removed."""
+
+    v: int = 1
+    at: datetime
+
+
 class ManifestFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One file of a checkpoint."""
 

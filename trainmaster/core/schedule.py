@@ -25,6 +25,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     cpus: float
     memory: int
     gpus: tuple[int, ...] = ()
+    #: CPUs of each machine, where there are several; None: it is one machine
+    machine_cpus: float | None = None
 
 
 class Need(Struct, frozen=True, kw_only=True):
@@ -60,6 +62,8 @@ def need_of(spec: JobSpec, capacity: Capacity) -> Need:
 def why_never(spec: JobSpec, capacity: Capacity) -> str:
     """Why a job can never fit, in a sentence that says what would; empty when it can."""
     need = need_of(spec, capacity)
+    if capacity.machine_cpus is not None and spec.resources.cpus > capacity.machine_cpus:
+        return f"resources.cpus: {spec.resources.cpus:g} wanted, but each machine there has {capacity.machine_cpus:g}"
     if need.cpus > capacity.cpus:
         return f"resources.cpus: {need.cpus:g} wanted, but this machine has {capacity.cpus:g}"
     if need.memory > capacity.memory:

@@ -7,6 +7,8 @@ Promises, checked by testing/conformance/database.py:
 3. A work lease is held by one owner until its time; an expired one may be taken by anybody.
 4. DatabaseUnavailable means that it may have happened; repeating `add` or `commit` after it is safe: the second try of the same
    write either succeeds or raises RevisionConflict.
+5. `remove` takes record and story away at one moment and leaves a note of what else the job had, until `cleared` says that it is
+   gone. As long as there is the note, no job of that id can be added.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from trainmaster.core.house import JobLinks
 from trainmaster.core.job import JobId, JobRecord, Outcome, Phase
 from trainmaster.core.search import Search
 from trainmaster.core.story import StoryLine
@@ -63,11 +66,22 @@ class WorkLease(Struct, frozen=True, kw_only=True):
     owner: str
 
 
+class Leftover(Struct, frozen=True, kw_only=True):
+    """A job whose record is gone, and whose files may still be there."""
+
+    job_id: JobId
+    #: its snapshot of code, which others may have, too
+    code: str | None = None
+
+
 class Database(Protocol):
     """What is remembered."""
 
-    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
-        """Store a new job. RevisionConflict if the id exists. Repeatable: a second try of the same job raises RevisionConflict."""
+    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime | None) -> None:
+        """Store a new job; without a wake nobody looks at it. RevisionConflict if the id exists, or files of it may be left.
+
+        Repeatable: a second try of the same job raises RevisionConflict.
+        """
         ...
 
     async def add_many(self, jobs: Sequence[NewJob], study: StudyRecord | None = None) -> None:
@@ -103,6 +117,26 @@ class Database(Protocol):
         RevisionConflict if the stored revision is another, or if `under` names a lease that its owner no longer holds. May have
         happened if it raised DatabaseUnavailable; then a repetition raises RevisionConflict.
         """
+        ...
+
+    async def remove(self, job_id: JobId, *, expect_revision: int) -> None:
+        """Take a finished job's record and story away, and note what is left to clear.
+
+        RevisionConflict if the stored revision is another, the job has not finished, or somebody has still to look at it. May have
+        happened if it raised DatabaseUnavailable; then a repetition raises RevisionConflict.
+        """
+        ...
+
+    async def leftovers(self) -> list[Leftover]:
+        """Removed jobs whose files may still be there, by id. Repeatable."""
+        ...
+
+    async def cleared(self, job_id: JobId) -> None:
+        """Nothing of a removed job is left. Repeatable; nothing for an unknown id."""
+        ...
+
+    async def links(self) -> list[JobLinks]:
+        """What each job needs, in any order. Repeatable."""
         ...
 
     async def wake(self, job_id: JobId, at: datetime) -> None:

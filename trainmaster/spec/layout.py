@@ -7,6 +7,7 @@ wheels/<sha256>/<file name>                         one wheel
 jobs/<job>/spec.json                                what was asked
 jobs/<job>/record.json                              sealed at the end: everything needed to run it again
 jobs/<job>/inputs/<channel>.json                    what the job read: files, sizes, versions
+jobs/<job>/pruned.json                              when checkpoints, logs and outputs were removed and the model was kept
 jobs/<job>/attempts/<n>/open.json                   written before the launch: the accepted head to resume from
 jobs/<job>/attempts/<n>/claim                       created once: by the runner, or closed by the control plane
 jobs/<job>/attempts/<n>/order.json                  what the control plane wants of a running attempt: stop, or closed
@@ -76,6 +77,11 @@ def inputs(job_id: str, channel: str) -> Key:
 def attempt_inputs(job_id: str, number: int, channel: str) -> Key:
     """What an attempt read from a channel, where that differs from the job's first."""
     return Key(f"{attempt(job_id, number)}/inputs/{channel}.json")
+
+
+def pruned(job_id: str) -> Key:
+    """When everything but record, metrics and model was removed."""
+    return Key(f"jobs/{job_id}/pruned.json")
 
 
 def attempt(job_id: str, number: int) -> Key:

@@ -192,16 +192,19 @@ def _patterns_compile(spec: JobSpec) -> Iterator[Problem]:
         path = f"metrics.patterns[{index}].regex"
         try:
             with warnings.catch_warnings(action="ignore"):
-                groups = re.compile(pattern.regex.encode(), re.MULTILINE).groups
+                compiled = re.compile(pattern.regex.encode(), re.MULTILINE)
         except (re.error, OverflowError, RecursionError, ValueError) as error:
             yield Problem(path, f"found {quoted(pattern.regex)}, which is no regular expression: {str(error)[:100]}")
             continue
         if _REPEATED_REPEAT.search(pattern.regex):
             hint = "Such a pattern can take for ever on one line; write the inner part without `+` or `*`."
             yield Problem(path, f"found {quoted(pattern.regex)}, which repeats a repetition", hint)
-        if groups == 0:
+        if compiled.groups == 0:
             hint = r"Put the number in a group, such as `loss=([0-9.]+)`."
             yield Problem(path, f"found {quoted(pattern.regex)}, wanted at least one group", hint)
+        if compiled.groups > 1 and not compiled.groupindex:
+            hint = "Write (?:…) for a group that is no number, or name each group after its metric: (?P<loss>…)."
+            yield Problem(path, f"found {quoted(pattern.regex)} with {compiled.groups} groups, wanted one, or named ones", hint)
 
 
 def _gpus_are_counted(spec: JobSpec) -> Iterator[Problem]:

@@ -9,16 +9,18 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from trainmaster.core import invariants
+from trainmaster.core.house import JobLinks
 from trainmaster.core.job import JobId, JobRecord, Phase
 from trainmaster.core.search import verdict
 from trainmaster.core.story import StoryLine
 from trainmaster.core.study import Child, StudyRecord
 from trainmaster.errors import DatabaseUnavailable, RevisionConflict
-from trainmaster.ports.database import Change, NewJob, Selection, WorkLease
+from trainmaster.ports.database import Change, Leftover, NewJob, Selection, WorkLease
 from trainmaster.testing.sim_net import Net, Party
 
 T = TypeVar("T")
@@ -45,14 +47,15 @@ class Tables:
         self.rows: dict[str, _Row] = {}
         self.studies: dict[str, StudyRecord] = {}
         self.leases: dict[str, tuple[str, datetime]] = {}
+        self.left: dict[str, Leftover] = {}
         self.writes = 0
         self._on_recorded = on_recorded
 
-    def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
+    def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime | None) -> None:
         """A new job."""
         invariants.check(job)
-        if job.id in self.rows:
-            raise RevisionConflict(f"job {job.id} exists already")
+        if job.id in self.rows or job.id in self.left:
+            raise RevisionConflict(f"job {job.id} exists already, or files of it are left")
         self.rows[job.id] = _Row(job, list(lines), wake_at)
         self._wrote(job)
 
@@ -95,6 +98,24 @@ class Tables:
         row.wake_at = wake_at or row.wake_at
         self._wrote(stored)
         return stored
+
+    def remove(self, job_id: JobId, expect_revision: int) -> None:
+        """A finished job that nobody has to look at goes; a note stays."""
+        row = self.rows.get(job_id)
+        if row is None or row.job.revision != expect_revision or not row.job.is_finished or row.wake_at or row.lease_owner:
+            raise RevisionConflict(f"job {job_id} is no longer at revision {expect_revision}, or is still looked after")
+        self.left[job_id] = Leftover(job_id=job_id, code=row.job.code.sha256)
+        del self.rows[job_id]
+        self.writes += 1
+
+    def cleared(self, job_id: JobId) -> None:
+        """Nothing of it is left."""
+        self.left.pop(job_id, None)
+        self.writes += 1
+
+    def links(self) -> list[JobLinks]:
+        """What each job needs."""
+        return [msgspec.json.decode(msgspec.json.encode(row.job), type=JobLinks) for row in self.rows.values()]
 
     def wake(self, job_id: JobId, at: datetime) -> None:
         """Sooner, never later."""
@@ -233,7 +254,7 @@ class DatabaseDoor:
     async def _ask(self, effect: Callable[[], T]) -> T:
         return await self._net.call(self._who, "database", effect, DatabaseUnavailable)
 
-    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
+    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime | None) -> None:
         """Store a new job. Repeatable: a second try raises RevisionConflict."""
         await self._ask(partial(self._tables.add, job, lines, wake_at))
 
@@ -275,6 +296,22 @@ class DatabaseDoor:
         chance = self._net.luck["database"].conflict
         if chance and self._net.rng.random() < chance:
             raise RevisionConflict(f"job {job.id} could not be written beside another writer")
+
+    async def remove(self, job_id: JobId, *, expect_revision: int) -> None:
+        """Take a finished job away; may have happened if it raised DatabaseUnavailable."""
+        await self._ask(partial(self._tables.remove, job_id, expect_revision))
+
+    async def leftovers(self) -> list[Leftover]:
+        """What is left to clear. Repeatable."""
+        return await self._ask(lambda: [self._tables.left[job_id] for job_id in sorted(self._tables.left)])
+
+    async def cleared(self, job_id: JobId) -> None:
+        """Nothing of a removed job is left. Repeatable."""
+        await self._ask(partial(self._tables.cleared, job_id))
+
+    async def links(self) -> list[JobLinks]:
+        """What each job needs. Repeatable."""
+        return await self._ask(self._tables.links)
 
     async def wake(self, job_id: JobId, at: datetime) -> None:
         """Look sooner. Repeatable."""

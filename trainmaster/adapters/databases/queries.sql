@@ -1,9 +1,10 @@
 -- Every query, by name. `-- name:` begins one; the line below says what it is for.
 
 -- name: add_job
--- a new job at revision 0; the primary key refuses a second one
+-- a new job; the primary key refuses a second one, a note of files that are left refuses it, too
 INSERT INTO jobs (id, name, phase, outcome, submitted_at, revision, wake_at, record, study, study_index, continues)
-VALUES (:id, :name, :phase, :outcome, :submitted_at, :revision, :wake_at, :record, :study, :study_index, :continues)
+SELECT :id, :name, :phase, :outcome, :submitted_at, :revision, :wake_at, :record, :study, :study_index, :continues
+WHERE NOT EXISTS (SELECT 1 FROM leftovers WHERE job_id = :id)
 
 -- name: add_study
 -- a new study; the primary key refuses a second one
@@ -27,6 +28,39 @@ SELECT record FROM jobs WHERE id = :id
 UPDATE jobs SET phase = :phase, outcome = :outcome, revision = :revision, wake_at = COALESCE(:wake_at, wake_at), record = :record
 WHERE id = :id AND revision = :expected
   AND (:lease IS NULL OR EXISTS (SELECT 1 FROM leases WHERE name = :lease AND owner = :owner))
+
+-- name: removable_job
+-- a finished job that nobody has to look at any more
+SELECT record FROM jobs
+WHERE id = :id AND revision = :expected AND phase = 'finished' AND wake_at IS NULL AND lease_owner IS NULL
+
+-- name: add_leftover
+-- a job whose record goes now; its files go next
+INSERT INTO leftovers (job_id, code) VALUES (:id, :code)
+
+-- name: leftovers
+-- what is left to clear
+SELECT job_id, code FROM leftovers ORDER BY job_id
+
+-- name: remove_leftover
+-- nothing of it is left
+DELETE FROM leftovers WHERE job_id = :id
+
+-- name: remove_tags
+-- of a job that goes
+DELETE FROM tags WHERE job_id = :id
+
+-- name: remove_story
+-- of a job that goes
+DELETE FROM story WHERE job_id = :id
+
+-- name: remove_job
+-- the record itself
+DELETE FROM jobs WHERE id = :id
+
+-- name: all_records
+-- who needs what
+SELECT record FROM jobs
 
 -- name: wake_job
 -- sooner, never later
@@ -127,3 +161,12 @@ SELECT id FROM jobs WHERE name = :text ORDER BY submitted_at DESC, id DESC LIMIT
 -- name: jobs_by_prefix
 -- ids that begin so
 SELECT id FROM jobs WHERE id >= :text AND id < :end ORDER BY id LIMIT 10
+
+-- name: job_words
+-- ids and names that begin so, newest first: what a shell offers
+SELECT id, name, phase, outcome FROM jobs
+WHERE id >= :text AND id < :end OR name >= :text AND name < :end ORDER BY submitted_at DESC LIMIT :limit
+
+-- name: tag_words
+-- tags as NAME=VALUE: what a shell offers
+SELECT DISTINCT name || '=' || value FROM tags LIMIT :limit

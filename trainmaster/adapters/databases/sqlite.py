@@ -15,13 +15,15 @@ from pathlib import Path
 
 import msgspec
 
+from trainmaster.adapters.databases.queries import named_queries
 from trainmaster.core import invariants
+from trainmaster.core.house import JobLinks
 from trainmaster.core.job import JobId, JobRecord, Outcome, Phase
 from trainmaster.core.search import JobView, Search, verdict
 from trainmaster.core.story import StoryLine
 from trainmaster.core.study import Child, StudyRecord
 from trainmaster.errors import DatabaseUnavailable, NewerDatabase, RevisionConflict, StoreRejected
-from trainmaster.ports.database import Change, NewJob, Selection, WorkLease
+from trainmaster.ports.database import Change, Leftover, NewJob, Selection, WorkLease
 from trainmaster.spec.where import Compared, Every
 
 _Value = str | float | int | bytes | None
@@ -41,6 +43,7 @@ _record = msgspec.json.Decoder(JobRecord)
 _view = msgspec.json.Decoder(JobView)
 _study = msgspec.json.Decoder(StudyRecord)
 _line = msgspec.json.Decoder(StoryLine)
+_links = msgspec.json.Decoder(JobLinks)
 
 
 class SqliteDatabase:
@@ -68,16 +71,19 @@ class SqliteDatabase:
             raise StoreRejected(f"cannot open the database {path}: {error.strerror}", hint=hint) from error
         except sqlite3.DatabaseError as error:
             raise DatabaseUnavailable(f"cannot open the database {path}: {error}", hint=_hint(error)) from error
-        return cls(connection, _named_queries())
+        return cls(connection, named_queries())
 
-    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime) -> None:
+    async def add(self, job: JobRecord, lines: Sequence[StoryLine], wake_at: datetime | None) -> None:
         """Store a new job."""
         invariants.check(job)
+        wake = None if wake_at is None else wake_at.timestamp()
         with self._transaction():
             try:
-                self._run("add_job", {**_columns(job), "wake_at": wake_at.timestamp()})
+                added = self._run("add_job", {**_columns(job), "wake_at": wake})
             except sqlite3.IntegrityError as error:
                 raise RevisionConflict(f"job {job.id} exists already") from error
+            if added.rowcount != 1:
+                raise RevisionConflict(f"files of a job {job.id} that was deleted are still being cleared")
             for name, value in job.spec.tags.items():
                 self._run("add_tag", {"id": job.id, "name": name, "value": value})
             self._append(job.id, lines)
@@ -137,6 +143,30 @@ class SqliteDatabase:
         wake = None if wake_at is None else wake_at.timestamp()
         done = self._run("commit_job", {**_columns(stored), **fence, "wake_at": wake, "expected": expect_revision})
         return stored if done.rowcount == 1 else None
+
+    async def remove(self, job_id: JobId, *, expect_revision: int) -> None:
+        """Record, tags and story go together, and the note comes."""
+        job: dict[str, _Value] = {"id": job_id}
+        with self._transaction():
+            row = self._run("removable_job", {**job, "expected": expect_revision}).fetchone()
+            if row is None:
+                raise RevisionConflict(f"job {job_id} is no longer at revision {expect_revision}, or is still looked after")
+            self._run("add_leftover", {**job, "code": _links.decode(row[0]).code.sha256})
+            for query in ("remove_tags", "remove_story", "remove_job"):
+                self._run(query, job)
+
+    async def leftovers(self) -> list[Leftover]:
+        """By id."""
+        return [Leftover(job_id=JobId(job_id), code=code) for job_id, code in self._run("leftovers", {})]
+
+    async def cleared(self, job_id: JobId) -> None:
+        """The note goes."""
+        with self._transaction():
+            self._run("remove_leftover", {"id": job_id})
+
+    async def links(self) -> list[JobLinks]:
+        """One pass over all records."""
+        return [_links.decode(row[0]) for row in self._run("all_records", {})]
 
     async def wake(self, job_id: JobId, at: datetime) -> None:
         """Look sooner."""
@@ -378,11 +408,6 @@ def _fitting(rows: Iterable[tuple[bytes]], where: Search) -> Iterator[JobRecord]
     for (record,) in rows:
         if fits(decode(record)):
             yield _record.decode(record)
-
-
-def _named_queries() -> dict[str, str]:
-    text = Path(__file__).with_name("queries.sql").read_text()
-    return {part.split("\n", 1)[0].strip(): part.split("\n", 1)[1].strip() for part in text.split("-- name:")[1:]}
 
 
 def migrations() -> list[tuple[int, str]]:

@@ -32,13 +32,14 @@ from trainmaster.testing.conformance.database_leases import (
     submitted,
     waiting,
 )
+from trainmaster.testing.conformance.database_removal import RemovalConformance
 from trainmaster.testing.conformance.database_studies import StudyConformance
 
 UNKNOWN = JobId("nobody")
 HOSTILE = ("'; DROP TABLE jobs; --", 'say "hi"', "100%_\\", "zwei\nZeilen", "訓練 🚂", "%", "_", "*")
 
 
-class DatabaseConformance(LeaseConformance, StudyConformance):
+class DatabaseConformance(LeaseConformance, RemovalConformance, StudyConformance):
     """Every promise, one test each."""
 
     # Promise 1: durable, and together or not at all.

@@ -50,7 +50,7 @@ class LaptopFleet:
 
     async def size(self) -> Capacity:
         """One CPU for each machine; memory is this computer's, and there is no GPU."""
-        return Capacity(cpus=self._settings.machines, memory=host.memory_bytes())
+        return Capacity(cpus=self._settings.machines, memory=host.memory_bytes(), machine_cpus=1)
 
     async def create(self, request: LaunchRequest) -> None:
         """Switch a machine on. A name that was ever given is left alone: a machine that ended does not come back."""

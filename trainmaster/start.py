@@ -1,0 +1,26 @@
+"""How does a command begin? With its answer to Ctrl-C, before anything else is loaded; then the rest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    """Run one command."""
+    answers = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN  # who was started in the background may be told not to
+    if answers:
+        signal.signal(signal.SIGINT, _leave)
+    from trainmaster.cli.main import main as run_command
+
+    if answers:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    run_command()
+
+
+def _leave(number: int, frame: object) -> None:  # noqa: ARG001
+    """Nothing was begun: say so in one line, and go."""
+    what = "submitted" if sys.argv[1:2] in (["run"], ["submit"]) else "done"
+    os.write(2, f"interrupted; nothing was {what}\n".encode())
+    os._exit(130)
