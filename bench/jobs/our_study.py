@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from trainmaster.embedded import opened
+from trainmaster.embedded.studies import submit_study
 from trainmaster.spec.parse import spec_from_mapping
-from trainmaster.studies import submit_study
 
 
 async def main(script, jobs):

@@ -19,14 +19,15 @@ from trainmaster.core.house import (
     thinned,
     why_kept,
 )
-from trainmaster.core.job import Phase
+from trainmaster.core.job import Continues, Phase, StudyRef
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
 from trainmaster.testing.builders import a_job
 
 
 def links(job_id, *, continues=None, study=None, code=None, phase=Phase.FINISHED):
-    return JobLinks(id=job_id, phase=phase, code=CodeLink(code), continues=continues, study=study)
+    from_job = None if continues is None else Continues(job=continues)
+    return JobLinks(id=job_id, phase=phase, code=CodeLink(code), continues=from_job, study=study)
 
 
 def finished(job_id):
@@ -34,18 +35,13 @@ def finished(job_id):
 
 
 def test_a_job_is_needed_by_whom_it_is_named():
-    jobs = [
-        links("a"),
-        links("b", continues="a"),
-        links("c", continues={"job": "b", "checkpoint": {"id": "1-000001"}}),
-        links("d", study=["a", {"job": "c"}, 7]),
-        links("e", continues="e", study={"id": "sweep"}),
-    ]
-    assert references(jobs) == {"a": ("b", "d"), "b": ("c",), "c": ("d",)}
+    further = JobLinks(id="c", phase=Phase.FINISHED, continues=Continues(job="b", checkpoint_of="a"))
+    jobs = [links("a"), links("b", continues="a"), further, links("d", study=StudyRef(id="sweep", index=1))]
+    assert references(jobs) == {"a": ("b", "c"), "b": ("c",)}
 
 
 def test_who_was_submitted_together_needs_the_first_until_it_is_over():
-    batch = {"id": "sweep", "batch": "a"}
+    batch = StudyRef(id="sweep", index=1, batch="a")
     assert references([links("a", study=batch), links("b", study=batch)]) == {}
     assert references([links("a", study=batch), links("b", study=batch, phase=Phase.QUEUED)]) == {"a": ("b",)}
 

@@ -48,7 +48,7 @@ async def main():
             async for _ in mortal.house.carry_out(await mortal.house.plan(Wish(older_than_s=0.0, keep_models=True))):
                 pass
         else:
-            from trainmaster.moving import import_job
+            from trainmaster.embedded.moving import import_job
             await import_job(mortal, Path(word), lambda *_: None)
     print("done")
 

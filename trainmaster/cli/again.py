@@ -46,7 +46,7 @@ def resume_command(job: str, detach: bool, as_json: bool, **flags: Any) -> int: 
         return overridden(spec, overrides)
 
     async def inside() -> int:
-        from trainmaster.again import find_record, resume_job
+        from trainmaster.embedded.again import find_record, resume_job
 
         _end_at_ctrl_c()
         async with opened() as embedded:
@@ -64,7 +64,7 @@ def resume_command(job: str, detach: bool, as_json: bool, **flags: Any) -> int: 
 
 async def _resume_study(embedded: Embedded, study: StudyRecord, change: Any, *, detach: bool, as_json: bool) -> int:
     from trainmaster.cli.studying import detach_or_follow_study
-    from trainmaster.studies import resume_study
+    from trainmaster.embedded.studies import resume_study
 
     new = await resume_study(embedded, study, os.environ, change)
     render.note(f"{study.id}: {render.count(len(new), 'job')} of {study.count} {'goes' if len(new) == 1 else 'go'} on")
@@ -94,7 +94,7 @@ def rerun_command(job: str, changes: tuple[str, ...], name: str | None, detach: 
         return changed(spec, [*changes, *([f"name={name}"] if name is not None else [])])
 
     async def inside() -> int:
-        from trainmaster.again import find_record, rerun_job
+        from trainmaster.embedded.again import find_record, rerun_job
 
         _end_at_ctrl_c()
         async with opened() as embedded:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from trainmaster.checkup import look_around
 from trainmaster.cli import render
 from trainmaster.cli.words import json_option, run, with_embedded
 from trainmaster.core import checkpoints
 from trainmaster.core.job import JobRecord
 from trainmaster.embedded import Embedded
+from trainmaster.embedded.checkup import look_around
 from trainmaster.errors import InvalidSpec, Refused
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key

@@ -275,7 +275,7 @@ async def _meant(embedded: Embedded, names: tuple[str, ...]) -> tuple[list[JobId
 
 
 async def _until_over(embedded: Embedded, study_id: str) -> None:
-    from trainmaster.studies import until_over
+    from trainmaster.embedded.studies import until_over
 
     await until_over(embedded, study_id)
 

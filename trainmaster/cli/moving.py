@@ -11,8 +11,8 @@ import click
 from trainmaster.cli import render
 from trainmaster.cli.words import json_option, with_embedded
 from trainmaster.embedded import Embedded
+from trainmaster.embedded.moving import export_job, import_job
 from trainmaster.errors import InvalidSpec, Refused
-from trainmaster.moving import export_job, import_job
 
 
 @click.command("export")

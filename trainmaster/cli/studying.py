@@ -19,9 +19,9 @@ from trainmaster.core import study as core
 from trainmaster.core.job import JobId, JobRecord
 from trainmaster.core.study import StudyRecord
 from trainmaster.embedded import Embedded, exit_code, opened
+from trainmaster.embedded.studies import submit_study
 from trainmaster.errors import InvalidSpec
 from trainmaster.spec.job_spec import JobSpec
-from trainmaster.studies import submit_study
 
 #: between two looks at how far a study is: people do not read faster
 _LOOK_S = 0.5
@@ -48,8 +48,8 @@ def study_command(what: str, arguments: tuple[str, ...], detach: bool, as_json: 
 
 
 def _read_study(what: str, arguments: tuple[str, ...], flags: dict[str, Any]) -> tuple[JobSpec, Path]:
+    from trainmaster.embedded.studies import refuse_impossible_grid
     from trainmaster.spec.parse import spec_from_mapping
-    from trainmaster.studies import refuse_impossible_grid
 
     mapping, folder = read_mapping(what, arguments, flags)
     given = mapping.get("study")

@@ -9,13 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from trainmaster.core.job import JobRecord, Outcome, Phase
+from trainmaster.core.job import Continues, JobId, JobRecord, Outcome, Phase, StudyRef
 from trainmaster.core.search import Search
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
-
-#: Fields of a record that name other jobs: by their id, by something that has a `job`, or by several of these.
-REFERRING = ("continues", "study")
 
 #: Parts of a job in the store, as `du` shows them.
 PARTS = ("checkpoints", "logs", "model", "output", "other")
@@ -37,8 +34,8 @@ class JobLinks(Struct, frozen=True, kw_only=True):
     id: str
     phase: Phase
     code: CodeLink = CodeLink()
-    continues: object = None
-    study: object = None
+    continues: Continues | None = None
+    study: StudyRef | None = None
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -113,27 +110,13 @@ def references(jobs: Iterable[JobLinks]) -> dict[str, tuple[str, ...]]:
     """For each job that others need: which they are."""
     found: dict[str, list[str]] = {}
     for job in jobs:
-        named = [name for field in REFERRING for name in _named(getattr(job, field))]
-        if job.phase is not Phase.FINISHED and isinstance(job.study, Mapping):
-            # Those that were submitted together share what the home holds of the first, until they are over.
-            named += _named(job.study.get("batch"))
+        named = [] if job.continues is None else [job.continues.job, job.continues.source]
+        if job.phase is not Phase.FINISHED and job.study is not None:
+            named.append(JobId(job.study.batch))  # those submitted together share what the home holds of the first
         for name in named:
-            if name != job.id:
+            if name and name != job.id:
                 found.setdefault(name, []).append(job.id)
     return {name: tuple(dict.fromkeys(ids)) for name, ids in found.items()}
-
-
-def _named(value: object) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case Mapping():
-            yield from _named(value.get("job"))
-        case list() | tuple():
-            for part in value:
-                yield from _named(part)
-        case _:
-            return
 
 
 def codes_in_use(jobs: Iterable[JobLinks]) -> frozenset[str]:

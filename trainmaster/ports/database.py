@@ -120,7 +120,7 @@ class Database(Protocol):
         ...
 
     async def remove(self, job_id: JobId, *, expect_revision: int) -> None:
-        """Take a finished job's record and story away, and note what is left to clear.
+        """Take a finished job's record and story away, and note what is left to clear; the last of a study takes that with it.
 
         RevisionConflict if the stored revision is another, the job has not finished, or somebody has still to look at it. May have
         happened if it raised DatabaseUnavailable; then a repetition raises RevisionConflict.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import signal
 import sys
@@ -28,7 +27,7 @@ from trainmaster.core.job import CheckpointRef, EnvironmentRef, Timeline
 from trainmaster.core.messages import ClaimFile, JobFile, OpenFile
 from trainmaster.core.metrics import METRICS_MAX
 from trainmaster.core.supervise import Run, RunEvent, RunInstruction
-from trainmaster.errors import StoreError, StoreFull, StoreRejected, StoreUnavailable
+from trainmaster.errors import StoreError, StoreFull, StoreUnavailable
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.ports.provider import LaunchFile
 from trainmaster.runner import traces, workplace
@@ -37,6 +36,7 @@ from trainmaster.runner.heart import Heart
 from trainmaster.runner.log_pump import Pump, Shipper
 from trainmaster.runner.log_search import LogSearch
 from trainmaster.runner.metric_reader import MetricReader
+from trainmaster.runner.patience import retrying, say
 from trainmaster.runner.process import Ended, JobProcess
 from trainmaster.runner.script_words import ScriptWords
 from trainmaster.runner.workplace import SetUpError, Workplace
@@ -144,10 +144,10 @@ class Runner:
                 self._suspended = True
                 self.is_closed = self.run.stop_seen is StopSeen.CLOSED
                 self.shipper.is_closed = self.is_closed
-                _say("the attempt is closed" if self.is_closed else "the lease has lapsed: commits are suspended")
+                say("the attempt is closed" if self.is_closed else "the lease has lapsed: commits are suspended")
             case core.ResumeCommits():
                 self._suspended = False
-                _say("the lease is renewed: commits go on")
+                say("the lease is renewed: commits go on")
             case core.FinalCommit():
                 self._trusted = instruction.trusted
             case core.Upload():
@@ -189,10 +189,10 @@ class Runner:
                     break
                 if self.store.get(layout.claim(job_id, attempt)) == mine:
                     break
-                _say("the attempt is claimed or closed already; nothing to do here")
+                say("the attempt is claimed or closed already; nothing to do here")
                 return False
             except (StoreUnavailable, StoreFull) as error:
-                _say(f"the claim waits for the store: {error.sentence}")
+                say(f"the claim waits for the store: {error.sentence}")
                 threading.Event().wait(1.0)
                 if not self._events.empty() or self.now() >= claim_until:
                     return False  # told to end before there was anything to end, or nobody is paid to wait any longer
@@ -202,14 +202,14 @@ class Runner:
     def _prepare(self) -> RunEvent:
         job_id, attempt = self.request.job_id, self.request.attempt
         self.heart.start()
-        file = _retrying(lambda: self.store.get(layout.spec(job_id)))
-        opened = _retrying(lambda: self.store.get(layout.opened(job_id, attempt)))
+        file = retrying(lambda: self.store.get(layout.spec(job_id)))
+        opened = retrying(lambda: self.store.get(layout.opened(job_id, attempt)))
         if file is None or opened is None:
             raise SetUpError("the job or its attempt is not in the store")
         self.place.known = msgspec.json.decode(file, type=JobFile)
         self.opened = msgspec.json.decode(opened, type=OpenFile)
         self.search.watch(self.place.file.spec.metrics.patterns)
-        _retrying(lambda: workplace.prepare(self.place, self.store))
+        retrying(lambda: workplace.prepare(self.place, self.store))
         self._provide_environment()
         settings = CommitterSettings(
             job_id=job_id, attempt=attempt, folder=self.place.checkpoints, rules=self.place.file.spec.checkpoints
@@ -229,12 +229,12 @@ class Runner:
 
         set_up = EnvironmentSetUp(self.place, self.file, self.store, self._tell_doing, lambda: self.run.stop_seen is None)
         try:
-            self.environment = _retrying(set_up.work)
+            self.environment = retrying(set_up.work)
         finally:
             self._tell_doing("")
             if words := set_up.log.read():
                 key = layout.setup_log(self.request.job_id, self.request.attempt)
-                _retrying(lambda: self.store.put(key, words))
+                retrying(lambda: self.store.put(key, words))
 
     def _tell_doing(self, what: str) -> None:
         if what != self.doing:
@@ -248,7 +248,7 @@ class Runner:
         cache = Cache(folder=shared / "inputs", bytes_max=self.file.inputs_bytes_max, now_s=lambda: self.now().timestamp())
         inputs = self.inputs = Inputs(self.place, self.store, cache)
         tell, is_over = partial(self._note_progress, "fetching"), lambda: self.run.stop_seen is not None
-        _retrying(lambda: inputs.bring(self._submitters(), tell, is_over))
+        retrying(lambda: inputs.bring(self._submitters(), tell, is_over))
         self.timeline = replace(self.timeline, fetched_at=self.now())
         self.progress = None
 
@@ -267,11 +267,11 @@ class Runner:
     def _restore_newest(self, opened: OpenFile, head: CheckpointRef, committer: Committer) -> CheckpointRef:
         """The accepted head; if its bytes are damaged, the newest accepted commit before it that is whole."""
         damage: ValueError | None = None
-        for ref in checkpoints.stand_ins(head, opened.heads, _retrying(partial(committer.commits, opened.of_job))):
+        for ref in checkpoints.stand_ins(head, opened.heads, retrying(partial(committer.commits, opened.of_job))):
             try:
-                _retrying(partial(committer.restore, ref, self._counting("restoring", ref.size_bytes), opened.of_job))
+                retrying(partial(committer.restore, ref, self._counting("restoring", ref.size_bytes), opened.of_job))
             except ValueError as error:
-                _say(f"{error}")
+                say(f"{error}")
                 damage = damage or error
                 continue
             if damage is not None:
@@ -350,7 +350,7 @@ class Runner:
                     workplace.upload(pairs, self.store, counting, self._may_commit)
                 break
             except (StoreError, OSError) as error:
-                _say(f"upload waits: {getattr(error, 'sentence', error)}")
+                say(f"upload waits: {getattr(error, 'sentence', error)}")
                 threading.Event().wait(pause_s)
                 pause_s = min(5.0, pause_s * 2)
         self.timeline = replace(self.timeline, uploaded_at=self.now())
@@ -373,8 +373,8 @@ class Runner:
         # Credentials that expired are renewed, permissions are mended: without this record a job that is done would run again.
         if own_words:
             key = layout.runner_log(job_id, attempt)
-            _retrying(lambda: self.store.put(key, own_words), refused_s_max=_REFUSED_S_MAX)
-        _retrying(lambda: self.store.put(layout.exit_record(job_id, attempt), value), refused_s_max=_REFUSED_S_MAX)
+            retrying(lambda: self.store.put(key, own_words), refused_s_max=_REFUSED_S_MAX)
+        retrying(lambda: self.store.put(layout.exit_record(job_id, attempt), value), refused_s_max=_REFUSED_S_MAX)
 
     def _quit(self) -> None:
         self.process.signal("SIGKILL")
@@ -465,26 +465,12 @@ def main() -> None:
     threading.excepthook = _broken
     file = msgspec.json.decode((folder / "launch.json").read_bytes(), type=LaunchFile)
     (folder / "spool").mkdir(exist_ok=True)
-    store = _retrying(
+    store = retrying(
         lambda: open_store(file.request.store_url, options=file.store_options, create=False), for_s_max=file.request.start_s_max
     )
     Runner(folder, file, store).work()
     sys.stdout.flush()
     os._exit(0)  # threads that wait for a store must not keep a finished runner alive
-
-
-def _retrying(call: Callable[[], _T], *, for_s_max: float = math.inf, refused_s_max: float = 0.0) -> _T:
-    """Until the store answers and has room, or time is up. A refusal is passed on; where it may be taken back, later."""
-    pause_s, began_s = 0.2, host.elapsed_s()
-    while True:
-        try:
-            return call()
-        except (StoreUnavailable, StoreFull, StoreRejected) as error:
-            if host.elapsed_s() - began_s >= (refused_s_max if isinstance(error, StoreRejected) else for_s_max):
-                raise
-            _say(f"waiting for the store: {error.sentence}")
-            threading.Event().wait(pause_s)
-            pause_s = min(5.0, pause_s * 2)
 
 
 def _broken(failed: threading.ExceptHookArgs) -> None:
@@ -500,8 +486,3 @@ def _own_words(folder: Path) -> bytes:
         return (folder / "runner.log").read_bytes()[-_OWN_WORDS_MAX:]
     except OSError:
         return b""
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {text}\n")  # noqa: TID251
-    sys.stderr.flush()

@@ -106,6 +106,8 @@ class Tables:
             raise RevisionConflict(f"job {job_id} is no longer at revision {expect_revision}, or is still looked after")
         self.left[job_id] = Leftover(job_id=job_id, code=row.job.code.sha256)
         del self.rows[job_id]
+        left = {row.job.study.id for row in self.rows.values() if row.job.study is not None}
+        self.studies = {name: study for name, study in self.studies.items() if name in left}
         self.writes += 1
 
     def cleared(self, job_id: JobId) -> None:

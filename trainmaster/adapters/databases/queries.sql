@@ -34,6 +34,10 @@ WHERE id = :id AND revision = :expected
 SELECT record FROM jobs
 WHERE id = :id AND revision = :expected AND phase = 'finished' AND wake_at IS NULL AND lease_owner IS NULL
 
+-- name: remove_empty_studies
+-- a study without jobs is nothing
+DELETE FROM studies WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.study = studies.id)
+
 -- name: add_leftover
 -- a job whose record goes now; its files go next
 INSERT INTO leftovers (job_id, code) VALUES (:id, :code)

@@ -154,6 +154,7 @@ class SqliteDatabase:
             self._run("add_leftover", {**job, "code": _links.decode(row[0]).code.sha256})
             for query in ("remove_tags", "remove_story", "remove_job"):
                 self._run(query, job)
+            self._run("remove_empty_studies", {})
 
     async def leftovers(self) -> list[Leftover]:
         """By id."""

@@ -146,3 +146,16 @@ class StudyConformance:
         over = replace(a_job(Phase.FINISHED, attempts=(), job_id=first.id), study=first.study, spec=first.spec)
         await other.commit(over, expect_revision=1)
         assert [job.id for job in await database.unfinished()] == ["s1-2"]
+
+    @in_a_loop
+    async def test_a_study_goes_with_the_last_of_its_jobs(self, database: Database) -> None:
+        jobs = [replace(a_child(f"s1-{number}", number), phase=Phase.FINISHED) for number in (1, 2)]
+        over = [replace(job, outcome=Outcome.STOPPED, finished_at=at(9), reason=a_job(Phase.FINISHED).reason) for job in jobs]
+        await database.add_many([new(job) for job in over], a_study())
+        for job_id in await database.lease_due("me", at(10), at(20), 2):
+            await database.give_back(job_id, "me", None)
+        await database.remove(JobId("s1-1"), expect_revision=0)
+        assert await database.load_study("s1") == a_study()
+        await database.remove(JobId("s1-2"), expect_revision=0)
+        assert await database.load_study("s1") is None
+        assert await database.studies(9) == []

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmaster.core.job import Code, JobRecord, Origin
 from trainmaster.core.submission import new_job, repeated, resumed, why_not_resume
-from trainmaster.embedded import Embedded, make_id
+from trainmaster.embedded.session import Embedded, make_id
 from trainmaster.errors import Refused, UnknownJob
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import JobSpec

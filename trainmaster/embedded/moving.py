@@ -20,7 +20,7 @@ from msgspec import Struct
 from trainmaster import __version__
 from trainmaster.core.job import JobRecord
 from trainmaster.core.story import StoryLine
-from trainmaster.embedded import Embedded
+from trainmaster.embedded.session import Embedded
 from trainmaster.errors import Refused, RevisionConflict
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key

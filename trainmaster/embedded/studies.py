@@ -14,7 +14,8 @@ from trainmaster.core import study as core
 from trainmaster.core.job import JobId, JobRecord
 from trainmaster.core.study import Child, StudyRecord
 from trainmaster.core.submission import new_job, resumed
-from trainmaster.embedded import Embedded, make_id, seeded
+from trainmaster.embedded.session import Embedded, make_id, seeded
+from trainmaster.embedded.snapshot import take_snapshot
 from trainmaster.errors import InvalidSpec, Refused
 from trainmaster.spec.job_spec import JobSpec
 from trainmaster.spec.problems import as_error
@@ -46,7 +47,7 @@ async def submit_study(
     spec = replace(spec, inputs=first.inputs)
     origin = find_origin(environ, Path.cwd(), __version__)
     refuse_no_script(first, folder, origin.python)
-    snapshot = embedded.snapshot(spec, folder, environ, progress)
+    snapshot = take_snapshot(embedded, spec, folder, environ, progress)
     code = snapshot.code
     now = embedded.ports.clock.now()
     specs = list(core.child_specs(spec))
@@ -92,7 +93,7 @@ async def resume_study(
     """Every job that was stopped or failed goes on as a new one in its place; what runs or succeeded is left alone."""
     from trainmaster import __version__
     from trainmaster.adapters.submitter import find_origin
-    from trainmaster.again import refuse_no_code
+    from trainmaster.embedded.again import refuse_no_code
 
     old = await embedded.studies.to_resume(study.id)
     if not old:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Mapping
 
 from trainmaster.config import read_config
-from trainmaster.embedded import Embedded, opened
+from trainmaster.embedded.opening import opened
+from trainmaster.embedded.session import Embedded
 from trainmaster.errors import TrainmasterError
 from trainmaster.spec import layout
 
