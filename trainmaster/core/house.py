@@ -5,7 +5,7 @@ A job may need another one: it went on from its checkpoint, or belongs to its st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
