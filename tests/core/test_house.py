@@ -43,6 +43,7 @@ def test_a_job_is_needed_by_whom_it_is_named():
 def test_who_was_submitted_together_needs_the_first_until_it_is_over():
     batch = StudyRef(id="sweep", index=1, batch="a")
     assert references([links("a", study=batch), links("b", study=batch)]) == {}
+    assert references([links("c", study=StudyRef(id="sweep", index=2), phase=Phase.QUEUED)]) == {}  # resumed by itself
     assert references([links("a", study=batch), links("b", study=batch, phase=Phase.QUEUED)]) == {"a": ("b",)}
 
 

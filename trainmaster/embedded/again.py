@@ -85,7 +85,8 @@ def _origin(old: Origin, environ: Mapping[str, str]) -> Origin:
 
 
 def refuse_no_code(embedded: Embedded, code: Code) -> None:
-    """Find out now what would fail in a minute: the code is not there any more."""
+    """Find out now what would fail in a minute: the code is not there any more. From here on nobody takes it away."""
+    embedded.held.enter_context(embedded.home.submitting())
     if code.in_place:
         if not os.path.isdir(code.folder):
             raise Refused(
