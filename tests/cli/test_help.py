@@ -24,7 +24,7 @@ def help_of(name: str) -> str:
 def test_the_table_names_every_command():
     assert list(commands()) == list(COMMANDS)
     wanted = {"run", "submit", "list", "show", "logs", "why", "stop", "wait", "checkpoints", "metrics", "pull", "doctor"}
-    wanted |= {"compare", "best", "diff"}
+    wanted |= {"compare", "best", "diff", "study", "resume", "rerun"}
     assert set(COMMANDS) == wanted
 
 
