@@ -25,6 +25,7 @@ def test_the_table_names_every_command():
     assert list(commands()) == list(COMMANDS)
     wanted = {"run", "submit", "list", "show", "logs", "why", "stop", "wait", "checkpoints", "metrics", "pull", "doctor"}
     wanted |= {"compare", "best", "diff", "envs", "delete", "prune", "du", "export", "import", "completion"}
+    wanted |= {"study", "resume", "rerun"}
     assert set(COMMANDS) == wanted
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from trainmaster.again import Amend
 from trainmaster.cli import render
 from trainmaster.cli.submitting import detach_or_follow
 from trainmaster.cli.words import json_option, run
@@ -62,7 +63,7 @@ def resume_command(job: str, detach: bool, as_json: bool, **flags: Any) -> int: 
     return run(inside())
 
 
-async def _resume_study(embedded: Embedded, study: StudyRecord, change: Any, *, detach: bool, as_json: bool) -> int:
+async def _resume_study(embedded: Embedded, study: StudyRecord, change: Amend, *, detach: bool, as_json: bool) -> int:
     from trainmaster.cli.studying import detach_or_follow_study
     from trainmaster.embedded.studies import resume_study
 

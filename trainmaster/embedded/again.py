@@ -19,7 +19,7 @@ from trainmaster.spec.job_spec import JobSpec
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
-Change = Callable[[JobSpec], JobSpec]
+Amend = Callable[[JobSpec], JobSpec]
 
 
 async def find_record(embedded: Embedded, text: str) -> JobRecord:
@@ -45,7 +45,7 @@ def _decoded(job_id: str, value: bytes) -> JobRecord:
         ) from error
 
 
-async def resume_job(embedded: Embedded, old: JobRecord, environ: Mapping[str, str], change: Change) -> JobRecord:
+async def resume_job(embedded: Embedded, old: JobRecord, environ: Mapping[str, str], change: Amend) -> JobRecord:
     """A stopped or failed job goes on as a new one, from its last commit, with new budgets; the old record stays as it is."""
     why_not = why_not_resume(old)
     if why_not:
@@ -62,7 +62,7 @@ async def resume_job(embedded: Embedded, old: JobRecord, environ: Mapping[str, s
     return await embedded.accept(new, environ)
 
 
-async def rerun_job(embedded: Embedded, old: JobRecord, environ: Mapping[str, str], change: Change) -> JobRecord:
+async def rerun_job(embedded: Embedded, old: JobRecord, environ: Mapping[str, str], change: Amend) -> JobRecord:
     """A job like the old one, from its beginning: same code, parameters, inputs, seed and environment but for what is changed."""
     spec = change(old.spec)
     return await embedded.accept(repeated(old, _new(embedded, old, spec, environ)), environ)
