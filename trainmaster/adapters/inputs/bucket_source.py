@@ -13,7 +13,8 @@ from obstore.exceptions import BaseError, PreconditionError
 
 from trainmaster.adapters.bucket_address import open_clients
 from trainmaster.adapters.bucket_errors import translate
-from trainmaster.adapters.inputs.source import DataChanged, Found, NoData, Progress, cache_name
+from trainmaster.adapters.folder_files import Progress
+from trainmaster.adapters.inputs.source import DataChanged, NoData, SourceObject, cache_name
 from trainmaster.errors import StoreUnavailable
 from trainmaster.spec.data_uri import DataUri
 
@@ -94,7 +95,7 @@ class BucketSource:
         """The address."""
         return f"{self._scheme}://{self._bucket}" + (f"/{self._prefix}" if self._prefix else "")
 
-    def pages(self) -> Iterator[list[Found]]:
+    def pages(self) -> Iterator[list[SourceObject]]:
         """Everything below the prefix; else the object of this name. The next page is on its way while one is worked on."""
         is_empty = True
         with ThreadPoolExecutor(1) as ahead:
@@ -120,7 +121,7 @@ class BucketSource:
             return NoData(f"{self.uri} has a key that cannot be a file: {reason[:200]}")
         return translate(error, f"{self.uri} cannot be listed")
 
-    def _lone_object(self) -> Found:
+    def _lone_object(self) -> SourceObject:
         try:
             if self._prefix:
                 return self._found(obstore.head(self._clients.calls, self._prefix))
@@ -141,7 +142,7 @@ class BucketSource:
         near = get_close_matches(name, [path.rpartition("/")[2] for path in names], n=1)
         return f"; did you mean {self._scheme}://{self._bucket}/{parent}{'/' if parent else ''}{near[0]}?" if near else ""
 
-    def read(self, found: Found, descriptor: int, progress: Progress) -> None:
+    def read(self, found: SourceObject, descriptor: int, progress: Progress) -> None:
         """In one request, or in parts several at once; each asks for the version that was listed."""
         if found.size_bytes <= 2 * PART_BYTES:
             self._read_part(found, descriptor, 0, found.size_bytes)
@@ -157,7 +158,7 @@ class BucketSource:
         with ThreadPoolExecutor(PARTS_AT_ONCE) as several:
             list(several.map(part, starts))
 
-    def _read_part(self, found: Found, descriptor: int, start: int, size: int) -> None:
+    def _read_part(self, found: SourceObject, descriptor: int, start: int, size: int) -> None:
         options: GetOptions = {} if size == found.size_bytes else {"range": (start, start + size)}
         if found.etag:
             options["if_match"] = found.etag
@@ -181,14 +182,14 @@ class BucketSource:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _found(self, meta: ObjectMeta) -> Found:
+    def _found(self, meta: ObjectMeta) -> SourceObject:
         key, size = meta["path"], meta["size"]
         modified_s = meta["last_modified"].timestamp()
         path = key.removeprefix(f"{self._prefix}/") if self._prefix else key
         if key == self._prefix:
             path = key.rpartition("/")[2]
         version = meta["version"] or meta["e_tag"] or str(modified_s)
-        return Found(
+        return SourceObject(
             path=path,
             key=key,
             size_bytes=size,
