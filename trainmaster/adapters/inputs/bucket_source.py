@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
 
 LIST_PAGE = 1_000
-PART_BYTES = 16 << 20
-PARTS_AT_ONCE = 4
+PART_BYTES = 8 << 20
+#: parts of one object, and of all objects together: each is in memory for a while
+PARTS_AT_ONCE, ALL_PARTS_AT_ONCE = 4, 12
 #: A slow line shared by many reads needs its time for each; one that sends nothing at all for a while is dead.
 PATIENCE = {"transfer_timeout_s": "3600", "connect_timeout": "10s", "read_timeout": "60s"}
 
@@ -89,6 +91,7 @@ class BucketSource:
         options = {**options_from(uri.scheme, environ), **PATIENCE, **patience}
         self._endpoint = options.get("endpoint", "").rpartition("@")[2]
         self._clients = open_clients(uri.scheme, uri.place, options)
+        self._parts = threading.BoundedSemaphore(ALL_PARTS_AT_ONCE)
 
     @property
     def uri(self) -> str:
@@ -152,7 +155,8 @@ class BucketSource:
 
         def part(start: int) -> None:
             size = min(PART_BYTES, found.size_bytes - start)
-            self._read_part(found, descriptor, start, size)
+            with self._parts:
+                self._read_part(found, descriptor, start, size)
             progress(size)
 
         with ThreadPoolExecutor(PARTS_AT_ONCE) as several:

@@ -109,7 +109,7 @@ class Gatherer:
         for page in source.pages():
             found += page
             if not is_split:
-                linker.link(page)
+                linker.link(one for one in page if one.size_bytes)  # an empty one may be the mark of a folder
         found = _without_folder_marks(found)
         wrong = why_no_folder([one.path for one in found])
         if wrong:
@@ -119,7 +119,7 @@ class Gatherer:
         if is_split:
             mine = set(share((one.path for one in found), work.node, work.nodes))
             found = [one for one in found if one.path in mine]
-            linker.link(found)
+        linker.link(one for one in found if is_split or not one.size_bytes)
         plan = Plan(channel=channel, given=given, source=source, manifest=manifest, missing=linker.missing(found))
         total = sum(one.size_bytes for one in found)
         self._bytes[channel] = (total - plan.missing_bytes, total)
