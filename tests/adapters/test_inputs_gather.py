@@ -87,7 +87,7 @@ class TestBucket:
         server.objects = {"data/large": value}
         read, _, _ = jobs.gather("s3://bucket/data")
         assert read() == {"large": value}
-        assert server.sent["data/large"] == 3
+        assert server.sent["data/large"] == 6
         assert jobs.told[-1] == (len(value), len(value))
 
     def test_odd_names(self, jobs, server):
@@ -107,6 +107,8 @@ class TestBucket:
         assert plan.manifest.files == 5
 
     def test_folder_marks_are_no_data(self, jobs, server):
+        server.objects = {"data/sub": b""}
+        assert jobs.gather("s3://bucket/data")[0]() == {"sub": b""}
         server.objects = {"data/sub": b"", "data/sub/a": b"a"}
         read, plan, _ = jobs.gather("s3://bucket/data")
         assert read() == {"sub/a": b"a"}

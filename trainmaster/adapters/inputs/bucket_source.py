@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
@@ -13,7 +14,8 @@ from obstore.exceptions import BaseError, PreconditionError
 
 from trainmaster.adapters.bucket_address import open_clients
 from trainmaster.adapters.bucket_errors import translate
-from trainmaster.adapters.inputs.source import DataChanged, Found, NoData, Progress, cache_name
+from trainmaster.adapters.folder_files import Progress
+from trainmaster.adapters.inputs.source import DataChanged, NoData, SourceObject, cache_name
 from trainmaster.errors import StoreUnavailable
 from trainmaster.spec.data_uri import DataUri
 
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
 
 LIST_PAGE = 1_000
-PART_BYTES = 16 << 20
-PARTS_AT_ONCE = 4
+PART_BYTES = 8 << 20
+#: parts of one object, and of all objects together: each is in memory for a while
+PARTS_AT_ONCE, ALL_PARTS_AT_ONCE = 4, 12
 #: A slow line shared by many reads needs its time for each; one that sends nothing at all for a while is dead.
 PATIENCE = {"transfer_timeout_s": "3600", "connect_timeout": "10s", "read_timeout": "60s"}
 
@@ -88,13 +91,14 @@ class BucketSource:
         options = {**options_from(uri.scheme, environ), **PATIENCE, **patience}
         self._endpoint = options.get("endpoint", "").rpartition("@")[2]
         self._clients = open_clients(uri.scheme, uri.place, options)
+        self._parts = threading.BoundedSemaphore(ALL_PARTS_AT_ONCE)
 
     @property
     def uri(self) -> str:
         """The address."""
         return f"{self._scheme}://{self._bucket}" + (f"/{self._prefix}" if self._prefix else "")
 
-    def pages(self) -> Iterator[list[Found]]:
+    def pages(self) -> Iterator[list[SourceObject]]:
         """Everything below the prefix; else the object of this name. The next page is on its way while one is worked on."""
         is_empty = True
         with ThreadPoolExecutor(1) as ahead:
@@ -120,7 +124,7 @@ class BucketSource:
             return NoData(f"{self.uri} has a key that cannot be a file: {reason[:200]}")
         return translate(error, f"{self.uri} cannot be listed")
 
-    def _lone_object(self) -> Found:
+    def _lone_object(self) -> SourceObject:
         try:
             if self._prefix:
                 return self._found(obstore.head(self._clients.calls, self._prefix))
@@ -141,7 +145,7 @@ class BucketSource:
         near = get_close_matches(name, [path.rpartition("/")[2] for path in names], n=1)
         return f"; did you mean {self._scheme}://{self._bucket}/{parent}{'/' if parent else ''}{near[0]}?" if near else ""
 
-    def read(self, found: Found, descriptor: int, progress: Progress) -> None:
+    def read(self, found: SourceObject, descriptor: int, progress: Progress) -> None:
         """In one request, or in parts several at once; each asks for the version that was listed."""
         if found.size_bytes <= 2 * PART_BYTES:
             self._read_part(found, descriptor, 0, found.size_bytes)
@@ -151,13 +155,14 @@ class BucketSource:
 
         def part(start: int) -> None:
             size = min(PART_BYTES, found.size_bytes - start)
-            self._read_part(found, descriptor, start, size)
+            with self._parts:
+                self._read_part(found, descriptor, start, size)
             progress(size)
 
         with ThreadPoolExecutor(PARTS_AT_ONCE) as several:
             list(several.map(part, starts))
 
-    def _read_part(self, found: Found, descriptor: int, start: int, size: int) -> None:
+    def _read_part(self, found: SourceObject, descriptor: int, start: int, size: int) -> None:
         options: GetOptions = {} if size == found.size_bytes else {"range": (start, start + size)}
         if found.etag:
             options["if_match"] = found.etag
@@ -181,14 +186,14 @@ class BucketSource:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _found(self, meta: ObjectMeta) -> Found:
+    def _found(self, meta: ObjectMeta) -> SourceObject:
         key, size = meta["path"], meta["size"]
         modified_s = meta["last_modified"].timestamp()
         path = key.removeprefix(f"{self._prefix}/") if self._prefix else key
         if key == self._prefix:
             path = key.rpartition("/")[2]
         version = meta["version"] or meta["e_tag"] or str(modified_s)
-        return Found(
+        return SourceObject(
             path=path,
             key=key,
             size_bytes=size,

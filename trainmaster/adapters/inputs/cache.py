@@ -26,7 +26,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from trainmaster.adapters.inputs.source import Found
+from trainmaster.adapters.inputs.source import SourceObject
 
 #: Files whose last use is noted were used not much later than that.
 _USE_S = 60.0
@@ -78,7 +78,7 @@ class InputCache:
         self.damaged: list[str] = []
         os.makedirs(self._root, exist_ok=True, mode=0o700)
 
-    def link(self, found: Found, target: str) -> bool:
+    def link(self, found: SourceObject, target: str) -> bool:
         """Link a kept file to `target`; False when it is not here, or not what it was."""
         kept = self._path(found)
         try:
@@ -98,7 +98,7 @@ class InputCache:
         self._note_use(kept, status)
         return True
 
-    def fetch(self, found: Found, target: str, write: Callable[[int], None]) -> Taken:
+    def fetch(self, found: SourceObject, target: str, write: Callable[[int], None]) -> Taken:
         """Link the file to `target`; `write` brings the bytes, unless they are here by now, or somebody else brings them."""
         kept = self._path(found)
         part = f"{kept}{_PART}"
@@ -118,7 +118,7 @@ class InputCache:
                 raise
         return Taken.FETCHED
 
-    def _fill(self, found: Found, part: str, descriptor: int, write: Callable[[int], None]) -> None:
+    def _fill(self, found: SourceObject, part: str, descriptor: int, write: Callable[[int], None]) -> None:
         for is_last in (False, True):
             if os.fstat(descriptor).st_size:
                 os.ftruncate(descriptor, 0)
@@ -170,14 +170,13 @@ class InputCache:
 
     def _drop_abandoned(self) -> None:
         """Parts whose writer was killed and whom nobody has asked for since."""
-        for folder in _entries(self._root):
-            for entry in _entries(folder.path):
-                if entry.name.endswith(_PART):
-                    with _locked(entry.path, create=False) as descriptor:
-                        if descriptor is not None:
-                            _unlink(entry.path)
+        parts = [entry.path for entry in _files(self._root) if entry.name.endswith(_PART)]
+        for part in parts:
+            with _locked(part, create=False) as descriptor:
+                if descriptor is not None:
+                    _unlink(part)
 
-    def _copied(self, kept: str, found: Found, target: str) -> bool:
+    def _copied(self, kept: str, found: SourceObject, target: str) -> bool:
         """Where links cannot be made. Whole or not there: the part of a copy lies beside its target."""
         try:
             shutil.copy2(kept, f"{target}.part")
@@ -198,7 +197,7 @@ class InputCache:
             with contextlib.suppress(FileNotFoundError):
                 os.utime(kept, ns=(int(now_s * 1e9), status.st_mtime_ns))
 
-    def _path(self, found: Found) -> str:
+    def _path(self, found: SourceObject) -> str:
         return f"{self._root}/{found.name[:2]}/{found.name}"
 
 
@@ -210,21 +209,24 @@ def usage(folder: Path) -> Usage:
 
 def _look(root: str) -> list[_Kept]:
     found = []
-    for folder in _entries(root):
-        for entry in _entries(folder.path):
-            if entry.name.endswith(_PART):
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                status = entry.stat(follow_symlinks=False)
+    for entry in _files(root):
+        with contextlib.suppress(FileNotFoundError):
+            status = entry.stat(follow_symlinks=False)
+            if not entry.name.endswith(_PART):
                 found.append(_Kept(status.st_atime_ns, entry.path, status.st_size, status.st_nlink > 1))
     return found
 
 
-def _is_whole(status: os.stat_result, found: Found) -> bool:
+def _files(root: str) -> Iterator[os.DirEntry[str]]:
+    """Everything in the cache, whole or not."""
+    return (entry for folder in _entries(root) for entry in _entries(folder.path))
+
+
+def _is_whole(status: os.stat_result, found: SourceObject) -> bool:
     return status.st_size == found.size_bytes and status.st_mtime_ns == _time_ns(found)
 
 
-def _time_ns(found: Found) -> int:
+def _time_ns(found: SourceObject) -> int:
     return int(found.modified_s or _NO_TIME_S) * 1_000_000_000
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from trainmaster.adapters import host
+from trainmaster.adapters.folder_files import Progress
 from trainmaster.adapters.inputs.cache import InputCache, Taken
-from trainmaster.adapters.inputs.source import DataChanged, Found, Progress, Source
+from trainmaster.adapters.inputs.source import DataChanged, Source, SourceObject
 from trainmaster.errors import StoreUnavailable
 
 WORKERS = 16
@@ -27,7 +28,7 @@ class Stopped(Exception):
 class Want(NamedTuple):
     """One object, and where it shall lie."""
 
-    found: Found
+    found: SourceObject
     target: str
     tries: int = 0
 

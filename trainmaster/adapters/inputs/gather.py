@@ -20,7 +20,7 @@ from msgspec import Struct
 from trainmaster.adapters import host
 from trainmaster.adapters.inputs.cache import InputCache
 from trainmaster.adapters.inputs.fetcher import PATIENCE_S, Fetcher, Stopped, Want
-from trainmaster.adapters.inputs.source import DataChanged, Found, NoData, Source
+from trainmaster.adapters.inputs.source import DataChanged, NoData, Source, SourceObject
 from trainmaster.core.inputs import InputManifest, InputObject, make_manifest, share, why_no_folder
 from trainmaster.errors import StoreUnavailable
 from trainmaster.spec.data_uri import WEB, parse_uri
@@ -105,11 +105,11 @@ class Gatherer:
     def _found(self, channel: str, given: Input, source: Source, linker: _Linker) -> Plan:
         work = self._work
         is_split = given.distribution == "sharded" and work.nodes > 1
-        found: list[Found] = []
+        found: list[SourceObject] = []
         for page in source.pages():
             found += page
             if not is_split:
-                linker.link(page)
+                linker.link(one for one in page if one.size_bytes)  # an empty one may be the mark of a folder
         found = _without_folder_marks(found)
         wrong = why_no_folder([one.path for one in found])
         if wrong:
@@ -119,7 +119,7 @@ class Gatherer:
         if is_split:
             mine = set(share((one.path for one in found), work.node, work.nodes))
             found = [one for one in found if one.path in mine]
-            linker.link(found)
+        linker.link(one for one in found if is_split or not one.size_bytes)
         plan = Plan(channel=channel, given=given, source=source, manifest=manifest, missing=linker.missing(found))
         total = sum(one.size_bytes for one in found)
         self._bytes[channel] = (total - plan.missing_bytes, total)
@@ -159,18 +159,18 @@ class _Linker:
         self._made = {folder}
         self._linked: set[str] = set()
 
-    def link(self, page: Iterable[Found]) -> None:
+    def link(self, page: Iterable[SourceObject]) -> None:
         """What cannot be linked is missing; why, is found out later."""
         for found in page:
             with contextlib.suppress(OSError, ValueError):
                 if ".." not in found.path and self._cache.link(found, self._target(found)):
                     self._linked.add(found.path)
 
-    def missing(self, all_found: Iterable[Found]) -> list[Want]:
+    def missing(self, all_found: Iterable[SourceObject]) -> list[Want]:
         """What was not linked, and where it shall lie."""
         return [Want(found, self._target(found)) for found in all_found if found.path not in self._linked]
 
-    def _target(self, found: Found) -> str:
+    def _target(self, found: SourceObject) -> str:
         target = f"{self._folder}/{found.path}"
         parent = target.rpartition("/")[0]
         if parent not in self._made:
@@ -191,7 +191,7 @@ def open_source(uri: str, environ: Mapping[str, str], scratch: Path) -> Source:
     return BucketSource(parsed, environ)
 
 
-def _without_folder_marks(found: list[Found]) -> list[Found]:
+def _without_folder_marks(found: list[SourceObject]) -> list[SourceObject]:
     """Consoles make an empty object for each folder; it is none of the data."""
     empty = {one.path for one in found if one.size_bytes == 0}
     if not empty:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 from msgspec import Struct
 
+from trainmaster.adapters.folder_files import Progress
 from trainmaster.errors import TrainmasterError
-
-Progress = Callable[[int], None]
 
 
 class DataChanged(TrainmasterError):
@@ -21,7 +20,7 @@ class NoData(TrainmasterError):
     """There is nothing at this address, or nothing that can lie in a folder; asking again does not help."""
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class SourceObject(Struct, frozen=True, kw_only=True):
     """One object of a listing."""
 
     #: below the channel's folder
@@ -47,11 +46,11 @@ class Source(Protocol):
         """The address, without anything secret."""
         ...
 
-    def pages(self) -> Iterator[list[Found]]:
+    def pages(self) -> Iterator[list[SourceObject]]:
         """Everything there is, in any order, a page at a time; NoData where there is nothing. Repeatable."""
         ...
 
-    def read(self, found: Found, descriptor: int, progress: Progress) -> None:
+    def read(self, found: SourceObject, descriptor: int, progress: Progress) -> None:
         """Write the bytes of exactly this version into an empty file; DataChanged when it is not there any more. Repeatable."""
         ...
 

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from blake3 import blake3
 
-from trainmaster.adapters.inputs.source import DataChanged, Found, NoData, Progress, cache_name
+from trainmaster.adapters.folder_files import Progress
+from trainmaster.adapters.inputs.source import DataChanged, NoData, SourceObject, cache_name
 from trainmaster.errors import StoreRejected, StoreUnavailable
 from trainmaster.spec.data_uri import parse_uri, shown_uri
 
@@ -50,12 +51,12 @@ class WebSource:
         """The address, without a signature."""
         return shown_uri(self._url)
 
-    def pages(self) -> Iterator[list[Found]]:
+    def pages(self) -> Iterator[list[SourceObject]]:
         """The file; if the server gives no version or size, it is fetched now and known by its hash."""
         with closing(self._ask()) as answer:
             yield [_from_headers(self._url, self._name, answer.headers) or self._from_body(answer)]
 
-    def _from_body(self, answer: _Answer) -> Found:
+    def _from_body(self, answer: _Answer) -> SourceObject:
         self.close()
         self._body = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115  read again by `read`
         hasher = blake3()
@@ -65,9 +66,9 @@ class WebSource:
         size, version = self._body.tell(), hasher.hexdigest()
         _refuse_short(self.uri, size, answer.headers)
         name = cache_name(shown_uri(self._url), version, size)
-        return Found(path=self._name, key=self._name, size_bytes=size, version=version, name=name)
+        return SourceObject(path=self._name, key=self._name, size_bytes=size, version=version, name=name)
 
-    def read(self, found: Found, descriptor: int, progress: Progress) -> None:
+    def read(self, found: SourceObject, descriptor: int, progress: Progress) -> None:
         """The body of the version that was found."""
         with open(descriptor, "wb", closefd=False) as file:
             if self._body is not None:
@@ -122,7 +123,7 @@ class WebSource:
             raise StoreUnavailable(f"{self.uri} broke off: {_why(error)}") from None
 
 
-def _from_headers(url: str, name: str, headers: Mapping[str, str]) -> Found | None:
+def _from_headers(url: str, name: str, headers: Mapping[str, str]) -> SourceObject | None:
     """What the server says about the file; None when that is not enough to know it again."""
     version = headers.get("ETag") or headers.get("Last-Modified") or ""
     length = headers.get("Content-Length") or ""
@@ -134,7 +135,7 @@ def _from_headers(url: str, name: str, headers: Mapping[str, str]) -> Found | No
         modified_s = 0.0
     size = int(length)
     identity = cache_name(shown_uri(url), urlsplit(url).query, version, size, modified_s)
-    return Found(path=name, key=name, size_bytes=size, version=version, modified_s=modified_s, name=identity)
+    return SourceObject(path=name, key=name, size_bytes=size, version=version, modified_s=modified_s, name=identity)
 
 
 def _refuse_short(uri: str, size: int, headers: Mapping[str, str]) -> None:
