@@ -91,7 +91,7 @@ def refused(world: World, *words: str, says: list[str], code: int = 2, **more: A
         assert text in answer.said, answer.err
     assert_fits(answer.err)
     assert world.ids() == before
-    assert strays(world) == []
+    assert strays(world) == [], strays(world)
     return answer
 
 
