@@ -239,6 +239,9 @@ class World(RuleBasedStateMachine):
 
     def _kind_step(self):
         self.look(crash=None)
+        if not self.confirms_gone:  # whoever is silent is looked at again before long
+            self.time_passes(TIMING.lease_margin_s + 1)
+            self.look(crash=None)
         if self.job.phase is Phase.QUEUED:
             self.clock = max(self.clock, ((self.job.not_before or at(0)) - at(0)).total_seconds())
             self.schedule(crash=None)

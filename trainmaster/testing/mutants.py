@@ -280,6 +280,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="last_sign = line.uploaded_at or line.last_seen_at if over else None",
         new="last_sign = line.uploaded_at if over else None",
         checker="ledger_adds_up",
+        seeds=(12,),
     ),
     Mutant(
         name="placed-when-submitted",
