@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from trainmaster.again import Amend
 from trainmaster.cli import render
 from trainmaster.cli.submitting import detach_or_follow
 from trainmaster.cli.words import json_option, run
 from trainmaster.core.job import JobRecord
 from trainmaster.core.study import StudyRecord
 from trainmaster.embedded import Embedded, opened
+from trainmaster.embedded.again import Amend
 from trainmaster.spec.job_spec import JobSpec
 
 _detach = click.option("--detach", "-d", is_flag=True, help="Return at once; the job goes on in the background.")

@@ -28,6 +28,8 @@ JOBS = {
     "compare": 1000,
     "best": 1000,
     "diff": 2,
+    "resume": 1,
+    "rerun": 1,
     "pull": 1,
     "export": 1000,
     "du": 1000,
