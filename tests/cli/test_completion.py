@@ -33,7 +33,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 def test_commands(strict):
     assert offered(strict, "") == list(COMMANDS)
-    assert offered(strict, "s") == ["submit", "show", "stop"]
+    assert offered(strict, "s") == [name for name in COMMANDS if name.startswith("s")]
     assert offered(strict, "nothing") == []
     assert offered(strict, "--v") == ["--version"]
 

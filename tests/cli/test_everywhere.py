@@ -53,6 +53,9 @@ def asks(scene):
     return {
         "run": None,
         "submit": None,
+        "study": None,
+        "resume": None,
+        "rerun": None,
         "stop": ("stop", scene.good),
         "wait": ("wait", scene.good),
         "pull": ("pull", scene.good, target, "--force"),
@@ -65,6 +68,7 @@ def asks(scene):
         "list": ("list",),
         "compare": ("compare",),
         "du": ("du",),
+        "envs": ("envs", "list"),
         "completion": ("completion", "bash"),
         "doctor": ("doctor",),
         **{name: (name, scene.good) for name in ("show", "why", "logs", "checkpoints", "metrics")},

@@ -35,7 +35,7 @@ def resume_command(job: str, detach: bool, as_json: bool, **flags: Any) -> int: 
     the others are left alone.
 
     \b
-    Example:
+    Examples:
       trainmaster resume last --failures 3
     """
     named = {"failures": "retry.failures", "interruptions": "retry.interruptions", "max_run": "limits.run"}
@@ -85,7 +85,7 @@ def rerun_command(job: str, changes: tuple[str, ...], name: str | None, detach: 
     in the bucket is enough: a job of another home is named by its id.
 
     \b
-    Example:
+    Examples:
       trainmaster rerun last --set hp.lr=0.2 --set env.DEBUG=1
     """
 

@@ -35,7 +35,7 @@ def envs_command(
     One that a job runs in is never removed. What is removed is built again when a job asks for it.
 
     \b
-    Example:
+    Examples:
       trainmaster envs list
       trainmaster envs prune --older-than 7d --dry-run
     """

@@ -52,8 +52,6 @@ _DRIVEN_S = 1.0
 
 T = TypeVar("T")
 
-Wrap = Callable[[Provider], Provider]
-
 
 class Submission(Struct, frozen=True, kw_only=True):
     """What was accepted, and what the submitter should know about it."""

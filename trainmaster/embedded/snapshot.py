@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainmaster.adapters.environments.submission import SubmittedEnvironment
     from trainmaster.embedded.session import Embedded
 
-Progress = Callable[[str, int, int], None]
+Tell = Callable[[str, int, int], None]
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def take_snapshot(embedded: Embedded, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Progress) -> Snapshot:
+def take_snapshot(embedded: Embedded, spec: JobSpec, folder: Path, environ: Mapping[str, str], progress: Tell) -> Snapshot:
     """Keep in the store what the job needs of this machine."""
     from trainmaster.adapters.environments.submission import SubmittedEnvironment
 
@@ -46,9 +46,7 @@ def take_snapshot(embedded: Embedded, spec: JobSpec, folder: Path, environ: Mapp
     return replace(snapshot, wheelhouse=asked.stage_wheels(embedded.store, progress), notes=(*snapshot.notes, *asked.notes()))
 
 
-def _packed(
-    embedded: Embedded, folder: Path, environ: Mapping[str, str], asked: SubmittedEnvironment, progress: Progress
-) -> Snapshot:
+def _packed(embedded: Embedded, folder: Path, environ: Mapping[str, str], asked: SubmittedEnvironment, progress: Tell) -> Snapshot:
     from trainmaster.adapters.source_archive import pack
     from trainmaster.adapters.source_folder import list_source
 

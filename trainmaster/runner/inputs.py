@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmaster.adapters.inputs.cache import InputCache
 from trainmaster.adapters.inputs.fetcher import Stopped
-from trainmaster.adapters.inputs.gather import Gatherer, Gathering, Plan
+from trainmaster.adapters.inputs.gather import ChannelPlan, Gatherer, Gathering
 from trainmaster.adapters.inputs.local_data import look_at, why_unusable
 from trainmaster.adapters.inputs.source import NoData
 from trainmaster.core.inputs import InputManifest, InputSummary, difference, make_manifest, share, summarize
@@ -82,7 +82,7 @@ class Inputs:
             with contextlib.suppress(OSError):
                 self._cache.make_room(0)
 
-    def _gather(self, gatherer: Gatherer, remote: Mapping[str, Input]) -> list[Plan]:
+    def _gather(self, gatherer: Gatherer, remote: Mapping[str, Input]) -> list[ChannelPlan]:
         assert self._cache is not None
         plans = []
         for channel, given in remote.items():

@@ -54,7 +54,7 @@ class Taken(Enum):
     BUSY = "busy"
 
 
-class Usage(NamedTuple):
+class CacheSize(NamedTuple):
     """How much the cache holds."""
 
     files: int
@@ -154,7 +154,7 @@ class InputCache:
         """Remove what was not used for longest and is not in use, until so many bytes are free; whether any went."""
         return self._evict(_look(self._root), max(1, wanted)) > 0
 
-    def usage(self) -> Usage:
+    def usage(self) -> CacheSize:
         """How much there is."""
         return usage(self.folder)
 
@@ -201,10 +201,10 @@ class InputCache:
         return f"{self._root}/{found.name[:2]}/{found.name}"
 
 
-def usage(folder: Path) -> Usage:
+def usage(folder: Path) -> CacheSize:
     """How much a cache holds; what running jobs have linked is counted too. Nothing where there is none."""
     kept = _look(str(folder))
-    return Usage(len(kept), sum(one.size_bytes for one in kept))
+    return CacheSize(len(kept), sum(one.size_bytes for one in kept))
 
 
 def _look(root: str) -> list[_Kept]:

@@ -32,7 +32,7 @@ _PAUSE_S = 1.0
 _T = TypeVar("_T")
 
 
-class Plan(Struct, kw_only=True):
+class ChannelPlan(Struct, kw_only=True):
     """One channel: what was found of it, and what of that is not here yet."""
 
     channel: str
@@ -75,7 +75,7 @@ class Gatherer:
         #: channel → bytes done, bytes in all
         self._bytes: dict[str, tuple[int, int]] = {}
 
-    def find(self, channel: str, given: Input) -> Plan:
+    def find(self, channel: str, given: Input) -> ChannelPlan:
         """Find what there is, and link what is in the cache; asked again for a while where nobody answers."""
         began_s = host.elapsed_s()
         while True:
@@ -90,7 +90,7 @@ class Gatherer:
                     raise Stopped
                 threading.Event().wait(0.1)
 
-    def _find(self, channel: str, given: Input) -> Plan:
+    def _find(self, channel: str, given: Input) -> ChannelPlan:
         work = self._work
         folder = str(work.folder / channel)
         source = open_source(given.uri, work.environ, work.cache.folder)
@@ -102,7 +102,7 @@ class Gatherer:
             source.close()
             raise
 
-    def _found(self, channel: str, given: Input, source: Source, linker: _Linker) -> Plan:
+    def _found(self, channel: str, given: Input, source: Source, linker: _Linker) -> ChannelPlan:
         work = self._work
         is_split = given.distribution == "sharded" and work.nodes > 1
         found: list[SourceObject] = []
@@ -120,13 +120,13 @@ class Gatherer:
             mine = set(share((one.path for one in found), work.node, work.nodes))
             found = [one for one in found if one.path in mine]
         linker.link(one for one in found if is_split or not one.size_bytes)
-        plan = Plan(channel=channel, given=given, source=source, manifest=manifest, missing=linker.missing(found))
+        plan = ChannelPlan(channel=channel, given=given, source=source, manifest=manifest, missing=linker.missing(found))
         total = sum(one.size_bytes for one in found)
         self._bytes[channel] = (total - plan.missing_bytes, total)
         self._count(channel, 0)
         return plan
 
-    def fetch(self, plan: Plan) -> Plan:
+    def fetch(self, plan: ChannelPlan) -> ChannelPlan:
         """What is missing of a channel. Data that change meanwhile are listed anew: what is here in the end was listed together."""
         work = self._work
         notes = [f"the cached copy of {path} had been changed; it was fetched anew" for path in work.cache.damaged[:1]]
