@@ -103,8 +103,8 @@ def test_a_lock_that_is_not_in_the_store_any_more(world, index):
     assert "not in the store any more" in world.wait(job, expect=1)["reason"]["sentence"]
 
 
-def test_a_full_disk_is_the_machines_trouble(world, index):
-    """uv says what the kernel told it; a stand-in for uv says the same."""
+def test_the_words_for_a_full_disk_are_the_machines_trouble():
+    """What uv prints when the kernel tells it so; no disk is filled here."""
     from trainmaster.adapters.environments.trouble import refuse_full_disk
 
     with pytest.raises(OSError, match="disk filled up"):
