@@ -8,7 +8,7 @@ SEED ?=
 WORLDS ?= 300
 MINUTES ?= 10
 
-.PHONY: sim hunt chaos install demo test check fix test-system bench bench-peers lock schema docs clean
+.PHONY: sim hunt chaos install demo test check fix test-system test-torch bench bench-peers lock schema docs clean
 
 install: $(STAMP)
 
@@ -33,11 +33,17 @@ check: install
 
 test: check
 	$(BIN)/python -m pytest -q tests/core tests/spec --cov --cov-report=term-missing:skip-covered
-	$(BIN)/python -m pytest -q -n 2 -m "not system" tests --ignore=tests/core --ignore=tests/spec --ignore=tests/test_tidy.py
+	$(BIN)/python -m pytest -q -n 2 -m "not system and not torch" tests --ignore=tests/core --ignore=tests/spec --ignore=tests/test_tidy.py
 
 test-system: install
 	tests/system/install.sh
 	$(BIN)/python -m pytest -q -m system tests
+
+# Examples with PyTorch, in an environment of their own: it is large, and nobody else needs it.
+test-torch: install
+	test -x .torch-venv/bin/python || $(PYTHON) -m venv .torch-venv
+	.torch-venv/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 numpy
+	TORCH_VENV=$(CURDIR)/.torch-venv $(BIN)/python -m pytest -q -m torch tests/examples
 
 fix: install
 	$(BIN)/ruff format .

@@ -1,0 +1,3 @@
+from process.world import world
+
+__all__ = ["world"]
