@@ -113,7 +113,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    return [resumes, *sorted(accepted,",
         new="    return [*sorted(commits, key=lambda c: c.committed_at, reverse=True), *sorted(accepted,",
         checker="resumes_from_the_head",
-        seeds=(707,),
+        seeds=(81,),
     ),
     Mutant(
         name="prune-takes-the-wrong-ones",
