@@ -206,6 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    if facts.exit is not None and facts.exit.stop_seen is not StopSeen.CLOSED:\n",
         new="    if facts.exit is not None and facts.exit.stop_seen is StopSeen.CLOSED:\n",
         checker="exit_codes_are_believed",
+        seeds=(231,),
     ),
     Mutant(
         name="finished-is-not-final",
