@@ -136,7 +136,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="            if self.folder.version != version:\n",
         new="            if self.folder.version < version:\n",
         checker="checkpoints_never_torn",
-        seeds=(98,),
+        seeds=(107,),
     ),
     Mutant(
         name="commits-of-anybody",
@@ -166,7 +166,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="left_s = None if limit_s is None else max(0.0, limit_s - ledger.running_s(job, now))",
         new="left_s = limit_s",
         checker="run_limits_hold",
-        seeds=(45,),
+        seeds=(38,),
     ),
     Mutant(
         name="a-runner-trusts-its-machines-clock",
@@ -206,6 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    if facts.exit is not None and facts.exit.stop_seen is not StopSeen.CLOSED:\n",
         new="    if facts.exit is not None and facts.exit.stop_seen is StopSeen.CLOSED:\n",
         checker="exit_codes_are_believed",
+        seeds=(231,),
     ),
     Mutant(
         name="finished-is-not-final",
