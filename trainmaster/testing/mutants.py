@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="if _counts_as_gone(job, facts, now, timing) and cannot_go_on:",
         new="if _counts_as_gone(job, facts, now, timing):",
         checker="one_claimed_runner",
-        seeds=(58,),
+        seeds=(133,),
     ),
     Mutant(
         name="no-sweeper",
@@ -105,7 +105,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="        if now >= self._sweep_at:\n",
         new="        if now < self._sweep_at - timedelta(days=9):\n",
         checker="no_machine_forgotten",
-        seeds=(30,),
+        seeds=(243,),
     ),
     Mutant(
         name="machines-without-a-limit",
@@ -121,7 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="    return [resumes, *sorted(accepted,",
         new="    return [*sorted(commits, key=lambda c: c.committed_at, reverse=True), *sorted(accepted,",
         checker="resumes_from_the_head",
-        seeds=(704,),
+        seeds=(954,),
     ),
     Mutant(
         name="prune-takes-the-wrong-ones",
@@ -136,7 +136,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="            if self.folder.version != version:\n",
         new="            if self.folder.version < version:\n",
         checker="checkpoints_never_torn",
-        seeds=(107,),
+        seeds=(230,),
     ),
     Mutant(
         name="commits-of-anybody",
@@ -289,7 +289,7 @@ MUTANTS: tuple[Mutant, ...] = (
         old="waiting_since=job.waiting_since, placed_at=now,",
         new="waiting_since=job.waiting_since, placed_at=job.waiting_since,",
         checker="ledger_adds_up",
-        seeds=(76,),
+        seeds=(74,),
     ),
     Mutant(
         name="a-failed-step-is-never-tried-again",
