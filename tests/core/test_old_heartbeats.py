@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from trainmaster.core.decide import decide
 from trainmaster.core.facts import Seen
+from trainmaster.core.inputs import InputSummary
 from trainmaster.core.job import JobRecord, Phase, Timeline
+from trainmaster.core.metrics import MetricSummary
 from trainmaster.testing.builders import TIMING, a_heartbeat, a_job, an_exit, at, some_facts
 
 UNSURE = replace(some_facts(Seen.UNKNOWN), confirms_gone=False)
@@ -99,3 +101,26 @@ def test_what_is_known_of_an_attempt_stays_known():
     known = look(a_job(Phase.RUNNING), newest, 101)
     oldest = replace(UNSURE, heartbeat=replace(a_heartbeat(50, lease_s=60), timeline=Timeline(claimed_at=at(50))))
     assert look(known, oldest, 102).current.timeline == told
+
+
+def test_what_was_measured_and_read_stays_known():
+    def beat(second, count, inputs):
+        measured = {} if not count else {"loss": MetricSummary(count=count, last=1.0 / count)}
+        return replace(UNSURE, heartbeat=replace(a_heartbeat(second, lease_s=60), metrics=measured, inputs=inputs))
+
+    read = InputSummary(uri="s3://b/p", files=3, size_bytes=9, hash="f00d")
+    warned = replace(read, warning="it changed")
+    known = look(a_job(Phase.RUNNING), beat(100, 7, {"training": warned, "test": read}), 120)
+    for older in (beat(50, 0, {}), beat(60, 5, {"training": read})):
+        decision = decide(known, older, at(140), TIMING)
+        assert (decision.job.current.metrics["loss"].count, decision.lines) == (7, ())
+        assert decision.job.current.inputs == {"training": warned, "test": read}
+    assert look(known, beat(130, 9, {}), 141).current.metrics["loss"].count == 9
+
+
+def test_the_last_sign_of_life_is_the_latest():
+    gone = replace(some_facts(Seen.GONE), is_closed=True)
+    told = replace(gone, heartbeat=replace(a_heartbeat(100), metrics={"loss": MetricSummary(count=7)}))
+    stopping = replace(look(a_job(Phase.RUNNING), replace(told, is_closed=False), 120), phase=Phase.STOPPING)
+    ended = look(stopping, replace(gone, heartbeat=a_heartbeat(60)), 200)
+    assert ended.current.metrics["loss"].count == 7

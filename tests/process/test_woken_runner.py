@@ -13,7 +13,7 @@ import pytest
 from process.scripts import COUNT
 from process.world import DEADLINE_S, World, is_alive, seconds
 
-from trainmaster.cli.submitting import read_job
+from trainmaster.cli.submitting import read_job, submit_command
 from trainmaster.config import read_config
 from trainmaster.core.facts import Seen, Sighting
 from trainmaster.core.job import AllocationName
@@ -75,7 +75,9 @@ class Scene:
 
 def _play(world: World, scene, *, keeps_promise: bool) -> None:
     world.environ["TRAINMASTER_ATTEMPT_LEASE_S"] = "1.5"
-    spec, folder = read_job(str(world.source / world.job_file(COUNT, arguments=["6"])), (), _no_flags())
+    file = str(world.source / world.job_file(COUNT, arguments=["6"]))
+    with submit_command.make_context("submit", [file]) as context:
+        spec, folder = read_job(file, (), context.params)
 
     async def play() -> None:
         hosts = []
@@ -90,12 +92,6 @@ def _play(world: World, scene, *, keeps_promise: bool) -> None:
             assert all(request.ends_with_lease for request in hosts[0].requests)
 
     asyncio.run(play())
-
-
-def _no_flags() -> dict[str, object]:
-    lists = {name: () for name in ("env", "tag", "hp")}
-    names = ("name", "cpus", "memory", "gpus", "provider", "priority", "failures", "interruptions", "keep_checkpoints", "max_run")
-    return {**lists, **dict.fromkeys(names), "source_dir": None, "in_place": False}
 
 
 async def _paused_and_replaced(scene: Scene, meanwhile: Callable[[], None] = lambda: None) -> tuple[int, int]:

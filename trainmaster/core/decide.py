@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trainmaster.core import checkpoints, endings, ledger
+from trainmaster.core import checkpoints, endings, hearsay, ledger
 from trainmaster.core.facts import ClaimState, Facts, Seen, StopSeen, Timing
 from trainmaster.core.instructions import CloseAttempt, Instruction, Launch, OpenAttempt, OrderStop, Release, Seal
 from trainmaster.core.job import (
@@ -27,7 +27,6 @@ from trainmaster.core.job import (
     Placement,
     Reason,
     StopRequest,
-    Timeline,
     allocation_name,
 )
 from trainmaster.core.retry import Finish, TryAgain, next_step
@@ -228,8 +227,9 @@ def _last_seen(job: JobRecord, facts: Facts) -> JobRecord:
     """A runner that left no exit record did nothing anyone knows of after its last heartbeat: the ledger calls that idle."""
     if facts.exit is not None or facts.heartbeat is None:
         return job
-    timeline = replace(job.current.timeline, last_seen_at=facts.heartbeat.at)
-    seen = replace(job.current, timeline=timeline, metrics=facts.heartbeat.metrics)
+    known = job.current
+    timeline = replace(known.timeline, last_seen_at=max(facts.heartbeat.at, known.timeline.last_seen_at or facts.heartbeat.at))
+    seen = replace(known, timeline=timeline, metrics=hearsay.metrics(known.metrics, facts.heartbeat.metrics))
     return replace(job, attempts=(*job.attempts[:-1], seen))
 
 
@@ -335,28 +335,22 @@ def _noted(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> JobRe
     said = [source for source in (facts.exit, facts.heartbeat) if source is not None]
     environment = next((one.environment for one in said if one.environment is not None), attempt.environment)
     machine = next((one.machine for one in said if one.machine is not None), attempt.machine)
-    inputs = next((one.inputs for one in said if one.inputs), attempt.inputs)
+    inputs = attempt.inputs
     if facts.exit is not None:
-        timeline, metrics = facts.exit.timeline, facts.exit.metrics
+        timeline, metrics, inputs = facts.exit.timeline, facts.exit.metrics, hearsay.inputs(inputs, facts.exit.inputs)
     elif facts.heartbeat is not None:
-        timeline = _no_less(timeline, facts.heartbeat.timeline)
+        timeline, inputs = hearsay.timeline(timeline, facts.heartbeat.timeline), hearsay.inputs(inputs, facts.heartbeat.inputs)
     # Only commits of this attempt count, and never an older one than is known: a heartbeat may lag behind the markers.
     head = checkpoints.newest([c for c in (attempt.head, facts.commit) if c is not None], attempt.number)
     if facts.exit is None and facts.heartbeat is not None:
         # Values change at every beat, and a write for each would be many: when something else is written, or after a while.
         is_time = now - job.updated_at >= timedelta(seconds=timing.measure_s)
-        metrics = facts.heartbeat.metrics if is_time or (timeline, head) != (attempt.timeline, attempt.head) else metrics
+        if is_time or (timeline, head) != (attempt.timeline, attempt.head):
+            metrics = hearsay.metrics(metrics, facts.heartbeat.metrics)
     silent_s = _silent_s(job, facts, now, timing)
     noted = replace(attempt, timeline=timeline, head=head, metrics=metrics, silent_s=silent_s)
     noted = replace(noted, machine=machine, environment=environment, inputs=inputs)
     return replace(job, attempts=(*job.attempts[:-1], noted), head=head or job.head)
-
-
-def _no_less(known: Timeline, told: Timeline) -> Timeline:
-    """What is known stays known: the heartbeat may be an old one, which arrived late and over a newer one."""
-    if told == known:
-        return known
-    return Timeline(**{name: getattr(told, name) or getattr(known, name) for name in Timeline.__struct_fields__})
 
 
 def _silent_s(job: JobRecord, facts: Facts, now: datetime, timing: Timing) -> float | None:
