@@ -36,7 +36,8 @@ def example(world: World):
 
 
 def measured(command, name):
-    return json.loads(command("show", "last", "--json"))["metrics"][name]
+    attempts = json.loads(command("show", "last", "--json"))["job"]["attempts"]
+    return attempts[-1]["metrics"][name]
 
 
 def test_text_intent(example):
@@ -55,7 +56,7 @@ def test_study(example):
     _, command = example("study")
     command("study", "job.yaml")
     best = command("best", "--study", "valley", "--metric", "loss", "--min").split()[0]
-    assert json.loads(command("show", best, "--json"))["spec"]["hyperparameters"] == {"lr": 0.05, "momentum": 0.0}
+    assert json.loads(command("show", best, "--json"))["job"]["spec"]["hyperparameters"] == {"lr": 0.05, "momentum": 0.9}
 
 
 @pytest.mark.torch
