@@ -43,5 +43,5 @@ _trainmaster_completion
 
 def test_zsh(world, job):
     """The function itself, with zsh's own words around it."""
-    assert "show:Show everything about one job." in ask(world, "zsh", "-c", ZSH, "zsh", "trainmaster", "sh")
+    assert "show:Show everything about one job, or about one study." in ask(world, "zsh", "-c", ZSH, "zsh", "trainmaster", "sh")
     assert job in ask(world, "zsh", "-c", ZSH, "zsh", "trainmaster", "show", "mn")
