@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from trainmaster.adapters import file_locks
+from trainmaster.adapters.environments.builder import filled_address
 from trainmaster.adapters.environments.lock_file import Lock, LockHead, conda_body, parse_lock, requirements_of_pylock
 from trainmaster.adapters.environments.shelf import EnvironmentFile, Shelf, mark_of
 from trainmaster.adapters.environments.trouble import EnvironmentTrouble, Secrets, telling_lines
@@ -22,6 +23,18 @@ class TestSecrets:
     def test_nothing_of_them_is_shown(self):
         secrets = Secrets({"PW": "a/b c", "SHORT": "x"})
         assert secrets.hidden("got a/b c and a%2Fb%20c at https://ada:q@h/x") == "got *** and *** at https://***@h/x"
+
+    def test_nor_is_a_part_that_was_taken_for_a_host(self):
+        assert (
+            Secrets({"PW": "a@b/topsecret"}).hidden("cannot fetch http://b/topsecret@h/simple/")
+            == "cannot fetch http://b/***@h/simple/"
+        )
+
+    def test_whatever_characters_a_password_has_it_stays_in_the_user_part(self):
+        values = {"PW": "a@b/c#d?e:f", "HOST": "h:8080"}
+        assert filled_address("http://ada:${PW}@${HOST}/simple", values) == "http://ada:a%40b%2Fc%23d%3Fe%3Af@h:8080/simple"
+        assert filled_address("http://${HOST}/simple", values) == "http://h:8080/simple"
+        assert filled_address("http://u:${PW}@h/", {"PW": "a%40b"}) == "http://u:a%40b@h/"  # written for an address already
 
     def test_a_lock_keeps_references(self):
         assert Secrets({"PW": "hunter22"}).named("a @ https://u:hunter22@h/a") == "a @ https://u:${PW}@h/a"

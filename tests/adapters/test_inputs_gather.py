@@ -287,6 +287,12 @@ class TestWeb:
         assert said in caught.value.sentence + caught.value.hint
         assert "hunter2" not in caught.value.sentence
 
+    def test_broken_off_at_the_same_place_again_and_again_it_is_given_up(self, jobs, server):
+        server.objects = {"a.csv": b"x" * 100_000}
+        server.break_off = [0, *[50_000] * 10_000]
+        with pytest.raises(StoreUnavailable):
+            jobs.gather(f"{server.url}/a.csv", patience_s=1.0)
+
     def test_broken_off_it_is_fetched_anew(self, jobs, server):
         server.objects = {"a.csv": b"x" * 100_000}
         server.break_off = [0, 50_000]  # the first answer is for the headers

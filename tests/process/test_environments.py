@@ -260,7 +260,7 @@ def test_credentials_by_reference_are_kept_nowhere(world, tmp_path):
     password = "s3cret/pa:ss-4711"
     make_wheel(tmp_path / "private", "alpha", "5.0")
     with serving(Index(tmp_path / "private", password=password)) as private:
-        world.environ["PACKAGES_PASSWORD"] = password.replace("/", "%2F").replace(":", "%3A")
+        world.environ["PACKAGES_PASSWORD"] = password
         address = private.address("ada:${PACKAGES_PASSWORD}")
         spec = world.job_file(SHOW, environment={"requirements": ["alpha"], "index": address}, env={})
         done = world.cli("run", spec)

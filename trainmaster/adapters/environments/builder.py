@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -275,11 +276,18 @@ def _sources(question: Question, shared: Path) -> dict[str, str]:
     environment, base = question.environment, question.base
     found = {"UV_CACHE_DIR": base.get("UV_CACHE_DIR") or str(shared / "uv-cache")}
     if environment.index is not None:
-        found["UV_DEFAULT_INDEX"] = filled(environment.index, base)
+        found["UV_DEFAULT_INDEX"] = filled_address(environment.index, base)
         found["UV_INDEX_URL"] = ""
     if environment.extra_indexes:
-        found["UV_INDEX"] = " ".join(filled(one, base) for one in environment.extra_indexes)
+        found["UV_INDEX"] = " ".join(filled_address(one, base) for one in environment.extra_indexes)
     return found
+
+
+def filled_address(text: str, values: Mapping[str, str]) -> str:
+    """An address with each reference replaced; in its user part as an address writes it, whatever characters a password has."""
+    user_part, at, rest = text.rpartition("@")
+    quoted = {name: quote(value, safe="%") for name, value in values.items()}
+    return filled(user_part, quoted) + at + filled(rest, values)
 
 
 def _installed(place: Path) -> int:

@@ -29,8 +29,11 @@ class Secrets:
 
     def __init__(self, named: Mapping[str, str]) -> None:
         found = {value: name for name, value in named.items() if len(value) >= _SECRET_CHARACTERS_MIN}
-        found |= {quote(value, safe=""): name for value, name in found.items()}
+        found |= {quote(value, safe=safe): name for value, name in found.items() for safe in ("", "%")}
         self._names = dict(sorted(found.items(), key=lambda pair: -len(pair[0])))
+        #: what is left of one that was taken for an address: its end may look like a host or a path
+        pieces = {piece for value in found for piece in re.split(r"[@/:#?]", value) if len(piece) >= _SECRET_CHARACTERS_MIN}
+        self._pieces = sorted(pieces, key=len, reverse=True)
 
     def named(self, text: str) -> str:
         """The text with references in place of them."""
@@ -40,7 +43,7 @@ class Secrets:
 
     def hidden(self, text: str) -> str:
         """The text without any of them, and without the user part of any address."""
-        for value in self._names:
+        for value in (*self._names, *self._pieces):
             text = text.replace(value, "***")
         return re.sub(r"(?<=://)[^/@\s'\"`]+@", "***@", text)
 

@@ -31,6 +31,8 @@ class Want(NamedTuple):
     found: SourceObject
     target: str
     tries: int = 0
+    #: how many bytes of it came at best
+    reached: int = 0
 
 
 class Fetcher:
@@ -90,7 +92,8 @@ class Fetcher:
         def count(size: int) -> None:
             nonlocal done
             done += size
-            self._last_s = host.elapsed_s()
+            if done > want.reached:  # whoever always breaks off at the same place makes no progress
+                self._last_s = host.elapsed_s()
             self._progress(size)
 
         try:
@@ -101,7 +104,7 @@ class Fetcher:
                 raise
             self.retries += 1
             self._pause(min(_PAUSE_S_MAX, _PAUSE_S_MIN * 2**want.tries))
-            return want._replace(tries=min(want.tries + 1, 10))
+            return want._replace(tries=min(want.tries + 1, 10), reached=max(want.reached, done))
         except DataChanged:
             self._progress(-done)
             raise
