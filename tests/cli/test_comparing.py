@@ -139,6 +139,7 @@ def test_best_of_nothing(sweep):
     refused(world, "best", "--metric", "loss", "--min", "--name", "plain", says=["they have measured nothing"])
     refused(world, "best", "--metric", "loss", "--min", "--name", "nobody", says=["no job matches"])
     refused(world, "best", "--metric", "val_loss", says=["Say --min or --max"])
+    refused(world, "best", "--metric", "val_loss", "--min", "--max", says=["Say --min or --max"])
     refused(world, "best", "--min", says=["--metric"])
 
 

@@ -185,14 +185,15 @@ def _print_csv(jobs: Sequence[JobRecord], metrics: Sequence[str], now: datetime)
 @click.command("best")
 @click.argument("jobs", nargs=-1, metavar="[JOB]...")
 @click.option("--metric", required=True, metavar="NAME", help="Which metric counts.")
-@click.option("--min", "is_lowest", flag_value=True, type=bool, default=None, help="The lowest value it ever had is the best.")
-@click.option("--max", "is_lowest", flag_value=False, type=bool, help="The highest value it ever had is the best.")
+@click.option("--min", "is_lowest", is_flag=True, help="The lowest value it ever had is the best.")
+@click.option("--max", "is_highest", is_flag=True, help="The highest value it ever had is the best.")
 @selection_options(limit=100_000)
 @json_option
 def best_command(
     jobs: tuple[str, ...],
     metric: str,
-    is_lowest: bool | None,  # noqa: FBT001
+    is_lowest: bool,  # noqa: FBT001
+    is_highest: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
     **flags: Any,
 ) -> int:
@@ -206,7 +207,7 @@ def best_command(
       trainmaster best --metric val_loss --min --name sweep
       trainmaster best --metric accuracy --max --since 7d --json
     """
-    if is_lowest is None:
+    if is_lowest == is_highest:
         raise click.UsageError("which is best? Say --min or --max")
 
     async def work(embedded: Embedded) -> int:

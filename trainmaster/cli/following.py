@@ -323,7 +323,9 @@ def stop_command(jobs: tuple[str, ...], sentence: str, and_wait: bool, as_json: 
             records += [job for study_id in studies for job in await embedded.studies.jobs(study_id)]
         else:
             for study_id, count in asked.items():
-                word = "has finished already" if not count else "has finished" if and_wait else "is told to stop"
+                is_over = and_wait or all(child.outcome for child in await embedded.studies.children(study_id))
+                word = "has finished" if is_over else "is told to stop"
+                word = f"{word} already" if not count else word
                 render.line(f"{study_id} {word}" + (f": {render.count(count, 'job')}" if count else ""))
         if as_json:
             render.json(records)
