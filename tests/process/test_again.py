@@ -55,6 +55,7 @@ def test_a_stopped_job_goes_on_from_its_last_commit_with_new_budgets(world):
     # From its own first commit on, its own work counts, though the two have the same name.
     world.open_gate(4)
     world.until_committed(new["id"], "4")
+    world.until("its log is in the store", lambda: steps(world.log(new["id"], 2)) == [3, 4])
     world.kill(world.runner_pid(new["id"], 2))
     world.until_attempt(new["id"], 3)
     assert "restored 4" in world.log(new["id"], 3)
