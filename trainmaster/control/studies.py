@@ -30,10 +30,11 @@ class Studies:
         await self._service.refuse_impossible(jobs[0].spec)
         nothing = Facts(allocation=Sighting(seen=Seen.GONE))
         new: list[NewJob] = []
+        now = self._ports.clock.now()
         for job in jobs:
             # The placer looks at the queue whenever it changes: nobody needs to look at each job now.
-            wake_at = decide(job, nothing, job.submitted_at, self._ports.timing).wake_at
-            new.append(NewJob(job=job, lines=(submitted_line(job),), wake_at=wake_at or job.submitted_at))
+            wake_at = decide(job, nothing, now, self._ports.timing).wake_at
+            new.append(NewJob(job=job, lines=(submitted_line(job),), wake_at=wake_at or now))
         try:
             await self._ports.database.add_many(new, study)
         except RevisionConflict as error:
