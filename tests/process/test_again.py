@@ -139,6 +139,37 @@ def test_rerun_repeats_with_the_same_seed_and_parameters(world):
     assert len(world.ids()) == count
 
 
+LISTS = """
+import os
+print(sorted(os.listdir(os.environ["SM_CHANNEL_X"])), flush=True)
+"""
+
+
+def test_what_rerun_changes_is_looked_at_as_when_it_is_submitted(world):
+    (world.source / "data").mkdir()
+    (world.source / "other").mkdir()
+    world.write("data/one", "1")
+    world.write("other/two", "2")
+    world.write("known.txt", "")
+    old = world.json("run", world.job_file(LISTS, inputs={"x": "data"}))
+    assert world.log(old["id"]) == "['one']\n"
+    new = world.json("rerun", old["id"], "--set", "inputs.x=./other")
+    assert new["spec"]["inputs"]["x"] == str(world.source / "other")
+    assert world.log(new["id"]) == "['two']\n"
+    world.write("later.txt", "")  # is not in the snapshot
+    count = len(world.ids())
+    for word, says in (
+        ("inputs.x=./nothing", "inputs.x: "),
+        ("environment.wheels=dist", "environment.wheels: cannot be changed"),
+        ("environment.requirements=later.txt", "environment.requirements: later.txt "),
+        ("environment={requirements: [a], index: 'https://${NOT_SET}@example.org'}", "environment.index: NOT_SET is not set here"),
+        ("environment.python=2.3", "environment.python: "),
+    ):
+        said = " ".join(world.cli("rerun", old["id"], "--set", word, expect=2).stderr.decode().split())
+        assert says in said
+    assert len(world.ids()) == count
+
+
 @pytest.fixture
 def elsewhere(tmp_path):
     yield from world_in(tmp_path / "elsewhere")

@@ -117,8 +117,29 @@ async def rerun_job(embedded: Embedded, old: JobRecord, environ: Mapping[str, st
     """A job like the old one, from its beginning: same code, parameters, inputs, seed and environment but for what is changed."""
     with _held(embedded):
         old = await find_record(embedded, old.id)
-        spec = change(old.spec)
+        spec = await embedded.admitted(change(old.spec))
+        if spec.environment != old.spec.environment:
+            _refuse_impossible_environment(embedded, spec, old.code, environ)
         return await embedded.accept(repeated(old, _new(embedded, old, spec, environ)), environ)
+
+
+def _refuse_impossible_environment(embedded: Embedded, spec: JobSpec, code: Code, environ: Mapping[str, str]) -> None:
+    """As when it is submitted, with the files of the snapshot; its wheels are the old ones, and in the store."""
+    import tempfile
+
+    from trainmaster.adapters.environments.submission import SubmittedEnvironment
+    from trainmaster.adapters.source_diff import SNAPSHOT_BYTES_MAX, unpacked
+
+    asked = replace(spec.environment, wheels=None)
+    with tempfile.TemporaryDirectory(prefix="trainmaster-rerun-") as place:
+        folder = Path(place) / "code"
+        if code.in_place:
+            folder = Path(code.folder)
+        elif isinstance(asked.requirements, str) or asked.conda is not None:
+            if code.size_bytes > SNAPSHOT_BYTES_MAX:
+                return
+            unpacked(embedded.store, code, folder)
+        SubmittedEnvironment(asked, folder, environ).refuse_impossible(embedded.config.home_path)
 
 
 def _new(embedded: Embedded, old: JobRecord, spec: JobSpec, environ: Mapping[str, str]) -> JobRecord:
