@@ -77,6 +77,12 @@ class Studies:
         found = await self._ports.database.find(Selection(study=study_id, limit=_ALL))
         return sorted(found, key=lambda job: job.study.index if job.study is not None else 0)
 
+    async def everything(self, study_id: str) -> list[JobRecord]:
+        """All its jobs, also those that others went on from."""
+        ids = [links.id for links in await self._ports.database.links() if links.study is not None and links.study.id == study_id]
+        found = [await self._ports.database.load(JobId(job_id)) for job_id in ids]
+        return [job for job in found if job is not None]
+
     async def stop(self, study_id: str, by: str, sentence: str) -> int:
         """Ask every job of it to stop; how many were asked."""
         reason = Reason(code="stopped", sentence=sentence)
