@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import sqlite3
 
 import pytest
+from msgspec.structs import replace
 from process.scripts import COUNT
 from process.test_again import stopped_at
 
+from trainmaster.adapters.databases.sqlite import SqliteDatabase
 from trainmaster.config import read_config
 from trainmaster.core.job import JobId
-from trainmaster.embedded import opened
+from trainmaster.embedded import Embedded, opened
 from trainmaster.embedded.again import find_record, rerun_job, resume_job
+from trainmaster.embedded.studies import submit_study
 from trainmaster.errors import UnknownJob
 from trainmaster.spec import layout
+from trainmaster.spec.parse import spec_from_mapping
 
 pytestmark = pytest.mark.process
 
@@ -92,6 +97,45 @@ def test_of_two_who_resume_a_job_one_is_refused(world):
         assert f"another command resumes {old} right now" in world.cli("resume", old, "--detach", expect=2).stderr.decode()
     assert winner.wait(60) == 0, world.output_of(winner)
     assert len(world.ids()) == 2
+
+
+@pytest.mark.parametrize("word", ["resume", "rerun"])
+def test_interrupted_before_it_is_accepted_it_leaves_nothing_and_says_so(world, word):
+    old = stopped_at(world, 1)
+    world.until("nobody drives", lambda: not world.drivers())
+    with nobody_writes(world):
+        command = world.start(word, old, "--detach")
+        world.until("it has kept its environment", lambda: environments(world))
+        command.send_signal(signal.SIGINT)
+    assert command.wait(60) == 130
+    assert world.output_of(command) == "interrupted; nothing was submitted\n"
+    assert (world.ids(), environments(world)) == ([old], [])
+
+
+class Interrupted(SqliteDatabase):
+    """Ctrl-C, just when it has been written."""
+
+    async def add_many(self, jobs, study=None):
+        await super().add_many(jobs, study)
+        raise KeyboardInterrupt
+
+
+def test_a_study_that_was_accepted_before_the_interrupt_is_a_study(world):
+    world.write("train.py", "print(1)")
+    spec = spec_from_mapping({"name": "sweep", "entry_point": "train.py", "study": {"grid": {"a": [1, 2]}}})
+
+    async def play() -> str:
+        async with opened(read_config(world.environ)) as real:
+            database = Interrupted.open(world.home / "trainmaster.db")
+            embedded = Embedded(real.config, replace(real.ports, database=database), real.store)
+            submission = await submit_study(embedded, spec, world.source, world.environ, lambda *_: None)
+            await database.close()
+            return submission.study.id
+
+    study = asyncio.run(play())
+    assert world.ids() == [f"{study}-1", f"{study}-2"]
+    assert environments(world) == [f"{study}-1.json"]
+    world.cli("wait", study)
 
 
 def test_a_job_that_lost_its_environment_fails_and_does_not_guess(world):
