@@ -6,6 +6,9 @@ import os
 import signal
 import sys
 
+#: commands that make jobs
+_SUBMITTING = frozenset({"run", "submit", "study", "resume", "rerun"})
+
 
 def main() -> None:
     """Run one command."""
@@ -21,6 +24,6 @@ def main() -> None:
 
 def _leave(number: int, frame: object) -> None:  # noqa: ARG001
     """Nothing was begun: say so in one line, and go."""
-    what = "submitted" if sys.argv[1:2] in (["run"], ["submit"]) else "done"
+    what = "submitted" if sys.argv[1:2] and sys.argv[1] in _SUBMITTING else "done"
     os.write(2, f"interrupted; nothing was {what}\n".encode())
     os._exit(130)

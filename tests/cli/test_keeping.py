@@ -98,6 +98,52 @@ def test_what_has_not_finished_is_refused(scene):
     refused(world, "delete", scene.good, says=["there is no terminal to ask at", "add --yes"])
 
 
+@pytest.fixture
+def two_studies(world):
+    """Two studies, the first of them with a job that was run anew, and a job of no study."""
+    world.open_gate(1)
+    file = world.job_file(COUNT.replace("int(sys.argv[1])", "2"), name="sweep")
+    one = world.json("study", file, "--grid", "a=1,2", "--detach")["study"]["id"]
+    world.until_committed(f"{one}-1", "1")
+    world.cli("stop", one, "--wait")
+    world.open_gate(9)
+    world.cli("resume", one)
+    other = world.json("study", world.job_file("print(1)", name="other"), "--grid", "a=1,2")["study"]["id"]
+    alone = finished(world, "alone", script="print(1)")
+    world.until("nobody drives", lambda: not world.drivers())
+    return one, other, alone
+
+
+def test_a_study_is_deleted_with_all_its_jobs(world, two_studies):
+    one, other, alone = two_studies
+    refused(world, "delete", one, says=["there is no terminal to ask at"])
+    gone = world.json("delete", "--yes", one)["deleted"]
+    assert sorted(gone) == sorted(f"{one}-{name}" for name in ("1", "1-r2", "2", "2-r2"))
+    assert sorted(world.ids()) == sorted([alone, f"{other}-1", f"{other}-2"])
+    assert [key for key in objects(world) if one in key] == []
+    refused(world, "show", one, says=["no job is called"])
+    world.cli("delete", "--yes", other, alone)
+    assert objects(world) == []
+
+
+def test_a_study_that_has_not_finished_is_not_deleted(world):
+    file = world.job_file(COUNT.replace("int(sys.argv[1])", "9"), name="sweep")
+    study = world.json("study", file, "--grid", "a=1,2", "--detach")["study"]["id"]
+    refused(world, "delete", "--yes", study, says=["has not finished; nothing was deleted", f"trainmaster stop --wait {study}"])
+    world.cli("stop", study, "--wait")
+    assert len(world.json("delete", "--yes", study)["deleted"]) == 2
+
+
+def test_prune_of_one_study_leaves_the_others(world, two_studies):
+    one, other, alone = two_studies
+    refused(world, "prune", "--study", one, says=["--older-than", "is missing"])
+    refused(world, "prune", "--older-than", "0s", "--study", "nobody", says=["no study is called"])
+    items = world.json("prune", "--older-than", "0s", "--study", one, "--yes")["items"]
+    names = [item["name"] for item in items if item["kind"] == "job"]
+    assert sorted(names) == sorted(f"{one}-{name}" for name in ("1", "1-r2", "2", "2-r2"))
+    assert sorted(world.ids()) == sorted([alone, f"{other}-1", f"{other}-2"])
+
+
 def test_delete_asks_on_a_terminal(world):
     job = finished(world, script="print(1)")
     no = Terminal(world, "delete", job)

@@ -284,3 +284,21 @@ def test_importing_while_jobs_run(exported, world):
     assert len(world.json("list")) == 2
     world.open_gate(1)
     assert world.wait(job)["outcome"] == "succeeded"
+
+
+def test_a_job_of_a_study_is_listed_where_its_study_is_not(world, elsewhere, tmp_path):
+    script = COUNT.replace("int(sys.argv[1])", "9")
+    study = world.json("study", world.job_file(script, name="sweep"), "--grid", "a=1,2", "--detach")["study"]["id"]
+    world.open_gate(1)
+    world.until_committed(f"{study}-2", "1")
+    world.cli("stop", study, "--wait")
+    new = world.json("resume", f"{study}-2", "--detach")["id"]
+    world.until_attempt(new, 1)
+    world.cli("stop", new, "--wait")
+    assert world.commits(new) == []
+    world.cli("export", new, "-o", str(tmp_path / "one.tar"))
+    elsewhere.cli("import", str(tmp_path / "one.tar"))
+    assert new in elsewhere.cli("list").stdout.decode()
+    said = " ".join(elsewhere.cli("resume", new, expect=2).stderr.decode().split())
+    assert f"of {study}-2, from which {new} would go on, is not in the store" in said
+    assert elsewhere.ids() == [new]

@@ -86,8 +86,8 @@ def test_ctrl_c_while_packing_leaves_nothing(world):
     for number in range(20):
         with open(world.source / f"data-{number}", "wb") as file:
             file.write(os.urandom(1 << 20) * 16)
-    for command in ("run", "submit"):
-        run = Terminal(world, command, "train.py")
+    for words in (["run"], ["submit"], ["study", "--grid", "a=1,2"]):
+        run = Terminal(world, words[0], "train.py", *words[1:])
         run.until(b"packing")
         run.type(b"\x03")
         code, output = run.end()
@@ -108,15 +108,20 @@ def loading(*args, **more):
         os.kill(os.getpid(), signal.SIGINT)
     return real(*args, **more)
 builtins.__import__ = loading
-sys.argv[1:] = ["submit", "train.py"]
+sys.argv[1:] = sys.argv[2:]
 start.main()
 """
 
 
-@pytest.mark.parametrize("after", [1, 5, 20, 60, 150, 300])
-def test_ctrl_c_while_a_command_is_loaded_is_one_line(strict, after):
+WORDS = {"submit": ["train.py"], "study": ["train.py", "--grid", "a=1,2"], "resume": ["last"], "rerun": ["last"]}
+
+
+@pytest.mark.parametrize(
+    ("after", "word"), [*((after, "submit") for after in (1, 5, 20, 60, 150, 300)), (60, "study"), (60, "resume"), (60, "rerun")]
+)
+def test_ctrl_c_while_a_command_is_loaded_is_one_line(strict, after, word):
     """Interrupted at the n-th import."""
-    command = [COMMAND.with_name("python"), "-c", LOADING, str(after)]
+    command = [COMMAND.with_name("python"), "-c", LOADING, str(after), word, *WORDS[word]]
     more = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 60}
     done = subprocess.run(command, env=strict.environ, cwd=strict.source, **more)
     assert (done.returncode, done.stderr.decode()) == (130, "interrupted; nothing was submitted\n")

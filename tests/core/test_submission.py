@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from trainmaster.core import checkpoints
 from trainmaster.core.decide import decide, place
 from trainmaster.core.instructions import OpenAttempt
-from trainmaster.core.job import Code, Continues, EndingKind, JobId, JobRecord, Machine, Outcome, Phase, StudyRef
+from trainmaster.core.job import Code, Continues, EndingKind, EnvironmentRef, JobId, JobRecord, Machine, Outcome, Phase, StudyRef
 from trainmaster.core.messages import job_file
 from trainmaster.core.submission import environment_key, new_job, repeated, resumed, submitted_line, why_not_resume
 from trainmaster.spec.job_spec import Retry
@@ -127,23 +126,22 @@ def test_a_repeated_job_begins_anew_with_the_same_seed():
     assert job_file(replace(job, lock="abc")).lock == "abc"
 
 
-class _Environment(Struct):
-    key: str = "e1"
-
-
-class _Attempt(Struct):
-    environment: _Environment | None
-
-
-class _Record(Struct):
-    current: _Attempt
-    attempts: tuple[int, ...] = (1,)
-
-
-def test_the_environment_of_the_newest_attempt_is_used_again():
-    assert environment_key(_Record(_Attempt(_Environment()))) == "e1"  # type: ignore[arg-type]
-    assert environment_key(_Record(_Attempt(None))) == ""  # type: ignore[arg-type]
+def test_the_environment_it_ran_in_last_is_used_again():
+    ran, other = (replace(an_attempt(n, ended=50.0), environment=EnvironmentRef(key=f"e{n}", python="")) for n in (1, 2))
+    lost = an_attempt(3, ended=60.0)  # interrupted before it had one
+    assert environment_key(replace(FAILED, attempts=(ran, other, lost))) == "e2"
+    assert environment_key(FAILED) == ""
     assert environment_key(fresh()) == ""
+    again = repeated(replace(FAILED, attempts=(ran, other, lost), lock="e0"), fresh())
+    assert again.lock == "e2"
+
+
+def test_who_goes_on_is_younger_however_the_clock_was_set():
+    set_back = new_job(JobId("new"), FAILED.spec, FAILED.code, FAILED.origin, at(-3600))
+    job = resumed(FAILED, set_back)
+    assert job.submitted_at > FAILED.updated_at >= FAILED.submitted_at
+    assert job.submitted_at == job.updated_at == job.waiting_since
+    assert resumed(FAILED, fresh()).submitted_at == fresh().submitted_at
 
 
 def test_the_first_line_says_how_it_began():

@@ -55,6 +55,7 @@ def test_a_stopped_job_goes_on_from_its_last_commit_with_new_budgets(world):
     # From its own first commit on, its own work counts, though the two have the same name.
     world.open_gate(4)
     world.until_committed(new["id"], "4")
+    world.until("its log is in the store", lambda: steps(world.log(new["id"], 2)) == [3, 4])
     world.kill(world.runner_pid(new["id"], 2))
     world.until_attempt(new["id"], 3)
     assert "restored 4" in world.log(new["id"], 3)
@@ -135,6 +136,37 @@ def test_rerun_repeats_with_the_same_seed_and_parameters(world):
     count = len(world.ids())
     for word, says in (("hp", "PATH=VALUE"), ("retry.failure=1", "did you mean `failures`?"), ("command=x", "exactly one")):
         assert says in world.cli("rerun", old["id"], "--set", word, expect=2).stderr.decode()
+    assert len(world.ids()) == count
+
+
+LISTS = """
+import os
+print(sorted(os.listdir(os.environ["SM_CHANNEL_X"])), flush=True)
+"""
+
+
+def test_what_rerun_changes_is_looked_at_as_when_it_is_submitted(world):
+    (world.source / "data").mkdir()
+    (world.source / "other").mkdir()
+    world.write("data/one", "1")
+    world.write("other/two", "2")
+    world.write("known.txt", "")
+    old = world.json("run", world.job_file(LISTS, inputs={"x": "data"}))
+    assert world.log(old["id"]) == "['one']\n"
+    new = world.json("rerun", old["id"], "--set", "inputs.x=./other")
+    assert new["spec"]["inputs"]["x"] == str(world.source / "other")
+    assert world.log(new["id"]) == "['two']\n"
+    world.write("later.txt", "")  # is not in the snapshot
+    count = len(world.ids())
+    for word, says in (
+        ("inputs.x=./nothing", "inputs.x: "),
+        ("environment.wheels=dist", "environment.wheels: cannot be changed"),
+        ("environment.requirements=later.txt", "environment.requirements: later.txt "),
+        ("environment={requirements: [a], index: 'https://${NOT_SET}@example.org'}", "environment.index: NOT_SET is not set here"),
+        ("environment.python=2.3", "environment.python: "),
+    ):
+        said = " ".join(world.cli("rerun", old["id"], "--set", word, expect=2).stderr.decode().split())
+        assert says in said
     assert len(world.ids()) == count
 
 

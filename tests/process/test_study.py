@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 
 import pytest
 from process.scripts import COUNT
 from process.world import steps
+
+from trainmaster.adapters import host
 
 pytestmark = pytest.mark.process
 
@@ -77,23 +81,47 @@ def test_no_more_at_a_time_than_it_says(world):
     assert most <= 2
 
 
-@pytest.mark.parametrize("moment", ["packing", "code", "environment", "database"])
+#: What there is to see at each moment of a submission, in order.
+MOMENTS = {
+    "packing": lambda world: list((world.home / "packing").glob("*")),
+    "code": lambda world: list((world.store / "code").glob("*")),
+    "environment": lambda world: list((world.home / "environments").glob("*.json")),
+    "database": studies,
+}
+
+
+def killed_at(world, moment: str, *words: str) -> bool:
+    """Start a command and kill it at this moment; whether it was then, and not a moment later."""
+    later = list(MOMENTS)[list(MOMENTS).index(moment) + 1 :]
+    command = world.start(*words)
+    while command.poll() is None and not MOMENTS[moment](world):
+        pass
+    world.kill(command.pid, number=signal.SIGSTOP)
+    world.until("it stands still or is gone", lambda: host.process_state(command.pid) in {"T", "Z", "X", ""})
+    is_then = command.poll() is None and bool(MOMENTS[moment](world)) and not any(MOMENTS[name](world) for name in later)
+    world.kill(command.pid, *world.drivers())
+    return is_then
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_while_it_is_submitted_it_exists_with_all_its_jobs_or_not_at_all(world, moment):
     file = world.job_file("print(1)", name="sweep")
+    (world.source / "data").write_bytes(os.urandom(1 << 20) * 32)  # takes a while to pack
     world.cli("list")  # the database is there
-    signs = {
-        "packing": lambda: list((world.home / "packing").glob("*")),
-        "code": lambda: list((world.store / "code").glob("*")),
-        "environment": lambda: list((world.home / "environments").glob("*.json")),
-        "database": lambda: studies(world),
-    }
     grid = ",".join(map(str, range(1500)))
-    command = world.start("study", file, "--grid", f"a={grid}", "--detach")
-    while command.poll() is None and not signs[moment]():
-        pass
-    world.kill(command.pid, *world.drivers())
-    count = len(world.ids())
-    assert (len(studies(world)), count) in {(0, 0), (1, 1500)}
+    for _ in range(20):
+        is_then = killed_at(world, moment, "study", file, "--grid", f"a={grid}", "--detach")
+        count = len(world.ids())
+        assert (len(studies(world)), count) in {(0, 0), (1, 1500)}
+        if is_then:
+            break
+        if count:
+            world.cli("stop", studies(world)[0], "--wait")
+            world.cli("delete", "--yes", studies(world)[0], timeout_s=240)
+        for folder in (world.home / "packing", world.store / "code", world.home / "environments"):
+            shutil.rmtree(folder, ignore_errors=True)
+    assert is_then, f"it was never killed at the moment of {moment}"
+    assert count == (1500 if moment == "database" else 0)
     if count:
         assert len(world.json("stop", studies(world)[0], "--wait")) == 1500
     else:

@@ -46,6 +46,8 @@ def test_values_read_as_in_a_job_file():
         ("hp=3", "hyperparameters"),
         ("source_dir=/x", "--set source_dir: cannot be changed"),
         ("study.max_parallel=1", "cannot be changed"),
+        ("environment.wheels=dist", "--set environment.wheels: cannot be changed"),
+        ("environment={requirements: [a], wheels: dist}", "--set environment.wheels: cannot be changed"),
     ],
 )
 def test_what_is_wrong_is_named_by_its_path(word, says):

@@ -31,7 +31,7 @@ def changes_between(store: BlockingStore, one: Code, other: Code) -> list[FileCh
     if one.sha256 == other.sha256:
         return []
     with tempfile.TemporaryDirectory(prefix="trainmaster-diff-") as place:
-        return compare_folders(_unpacked(store, one, Path(place) / "one"), _unpacked(store, other, Path(place) / "other"))
+        return compare_folders(unpacked(store, one, Path(place) / "one"), unpacked(store, other, Path(place) / "other"))
 
 
 def compare_folders(one: Path, other: Path) -> list[FileChange]:
@@ -41,7 +41,8 @@ def compare_folders(one: Path, other: Path) -> list[FileChange]:
     return [change for change in found if change is not None]
 
 
-def _unpacked(store: BlockingStore, code: Code, folder: Path) -> Path:
+def unpacked(store: BlockingStore, code: Code, folder: Path) -> Path:
+    """The folder, with what the snapshot holds."""
     assert code.sha256 is not None
     archive = folder.with_suffix(".tar.zst")
     if store.get_file(layout.code(code.sha256), archive) is None:

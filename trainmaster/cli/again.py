@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import Any
 
 import click
 
 from trainmaster.cli import render
-from trainmaster.cli.submitting import detach_or_follow
+from trainmaster.cli.submitting import detach_or_follow, end_at_ctrl_c, once_accepted, until_accepted
 from trainmaster.cli.words import json_option, run
 from trainmaster.core.job import JobRecord
 from trainmaster.core.study import StudyRecord
@@ -49,16 +48,18 @@ def resume_command(job: str, detach: bool, as_json: bool, **flags: Any) -> int: 
     async def inside() -> int:
         from trainmaster.embedded.again import find_record, resume_job
 
-        _end_at_ctrl_c()
+        end_at_ctrl_c()
         async with opened() as embedded:
             study = await embedded.studies.find(job)
             if study is not None:
                 return await _resume_study(embedded, study, change, detach=detach, as_json=as_json)
-            old = await find_record(embedded, job)
-            new = await resume_job(embedded, old, os.environ, change)
-            _tell_in_place(new)
-            render.note(f"{new.id} goes on from {old.id}: {_from_where(new)}")
-            return await detach_or_follow(embedded, new, detach=detach, as_json=as_json)
+            with until_accepted():
+                old = await find_record(embedded, job)
+                new = await resume_job(embedded, old, os.environ, change)
+            with once_accepted(new.id):
+                _tell_in_place(new)
+                render.note(f"{new.id} goes on from {old.id}: {_from_where(new)}")
+                return await detach_or_follow(embedded, new, detach=detach, as_json=as_json)
 
     return run(inside())
 
@@ -67,9 +68,11 @@ async def _resume_study(embedded: Embedded, study: StudyRecord, change: Amend, *
     from trainmaster.cli.studying import detach_or_follow_study
     from trainmaster.embedded.studies import resume_study
 
-    new = await resume_study(embedded, study, os.environ, change)
-    render.note(f"{study.id}: {render.count(len(new), 'job')} of {study.count} {'goes' if len(new) == 1 else 'go'} on")
-    return await detach_or_follow_study(embedded, study, detach=detach, as_json=as_json)
+    with until_accepted():
+        new = await resume_study(embedded, study, os.environ, change)
+    with once_accepted(study.id):
+        render.note(f"{study.id}: {render.count(len(new), 'job')} of {study.count} {'goes' if len(new) == 1 else 'go'} on")
+        return await detach_or_follow_study(embedded, study, detach=detach, as_json=as_json)
 
 
 @click.command("rerun")
@@ -97,20 +100,17 @@ def rerun_command(job: str, changes: tuple[str, ...], name: str | None, detach: 
     async def inside() -> int:
         from trainmaster.embedded.again import find_record, rerun_job
 
-        _end_at_ctrl_c()
+        end_at_ctrl_c()
         async with opened() as embedded:
-            old = await find_record(embedded, job)
-            new = await rerun_job(embedded, old, os.environ, change)
-            _tell_in_place(new)
-            render.note(f"{new.id} runs {old.id} again")
-            return await detach_or_follow(embedded, new, detach=detach, as_json=as_json)
+            with until_accepted():
+                old = await find_record(embedded, job)
+                new = await rerun_job(embedded, old, os.environ, change)
+            with once_accepted(new.id):
+                _tell_in_place(new)
+                render.note(f"{new.id} runs {old.id} again")
+                return await detach_or_follow(embedded, new, detach=detach, as_json=as_json)
 
     return run(inside())
-
-
-def _end_at_ctrl_c() -> None:
-    """Until the job is accepted, Ctrl-C ends the command at once, and nothing is left."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _tell_in_place(job: JobRecord) -> None:

@@ -12,7 +12,7 @@ from trainmaster.cli import render
 from trainmaster.cli.selecting import read_moment_s
 from trainmaster.cli.words import json_option, split_pairs, with_embedded
 from trainmaster.core.house import Item, JobUsage, Plan, Usage, Wish
-from trainmaster.core.job import Outcome
+from trainmaster.core.job import JobId, JobRecord, Outcome
 from trainmaster.embedded import Embedded
 from trainmaster.errors import InvalidSpec, Refused
 
@@ -29,16 +29,16 @@ _UNITS = ("", "k", "M", "G", "T", "P")
 
 
 @click.command("delete")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB|STUDY...")
 @yes_option
 @json_option
 def delete_command(jobs: tuple[str, ...], yes: bool, as_json: bool) -> int:  # noqa: FBT001
     """Delete finished jobs with everything they left.
 
     Record, story, logs, metrics, checkpoints, model and outputs go, and the
-    code if no other job has it. A job that has not finished is refused: stop
-    it first. So is one that another job needs. Without a terminal to ask at,
-    --yes is needed.
+    code if no other job has it; of a study all its jobs. A job that has not
+    finished is refused: stop it first. So is one that another job needs.
+    Without a terminal to ask at, --yes is needed.
 
     \b
     Examples:
@@ -47,13 +47,8 @@ def delete_command(jobs: tuple[str, ...], yes: bool, as_json: bool) -> int:  # n
     """
 
     async def work(embedded: Embedded) -> int:
-        ids = list(dict.fromkeys([await embedded.service.resolve(name) for name in jobs]))
-        records = [await embedded.service.get(job_id) for job_id in ids]
-        for record in records:
-            if not record.is_finished:
-                hint = f"stop it first: trainmaster stop --wait {record.id}"
-                raise Refused(f"{record.id} has not finished; nothing was deleted", hint=hint)
-        _confirm(f"delete {', '.join(ids)} with everything {'it' if len(ids) == 1 else 'they'} left?", yes=yes)
+        records, named = await _named(embedded, jobs)
+        _confirm(f"delete {', '.join(named)} with everything {'it' if len(records) == 1 else 'they'} left?", yes=yes)
         await embedded.ensure_driven()  # who has just finished may still have to be sealed
         gone = await embedded.house.delete(records)
         if as_json:
@@ -66,6 +61,26 @@ def delete_command(jobs: tuple[str, ...], yes: bool, as_json: bool) -> int:  # n
     return with_embedded(work)
 
 
+async def _named(embedded: Embedded, names: tuple[str, ...]) -> tuple[list[JobRecord], list[str]]:
+    """Jobs that are named, and all jobs of studies that are; each once. And how to speak of them."""
+    found: dict[JobId, JobRecord] = {}
+    said: list[str] = []
+    for name in names:
+        study = await embedded.studies.find(name)
+        if study is None:
+            records = [await embedded.service.get(await embedded.service.resolve(name))]
+        else:
+            records = await embedded.studies.everything(study.id)
+        meant = records[0].id if study is None else study.id
+        for record in records:
+            if not record.is_finished:
+                hint = f"stop it first: trainmaster stop --wait {meant}"
+                raise Refused(f"{record.id} has not finished; nothing was deleted", hint=hint)
+        said.append(meant if study is None else f"{meant} and its {render.count(len(records), 'job')}")
+        found |= {record.id: record for record in records}
+    return list(found.values()), list(dict.fromkeys(said))
+
+
 @click.command("prune")
 @click.option("--older-than", metavar="TIME", help="Jobs that finished so long ago, such as 30d or 12h.")
 @click.option("--keep-models", is_flag=True, help="Keep record, story, metrics, model and code; the rest goes.")
@@ -73,6 +88,7 @@ def delete_command(jobs: tuple[str, ...], yes: bool, as_json: bool) -> int:  # n
 @click.option("--name", help="Only jobs of this name.")
 @click.option("--tag", multiple=True, metavar="K=V", help="Only with this tag; repeatable.")
 @click.option("--where", metavar="CONDITION", help="Only jobs that fit, such as 'metric.loss > 1'.")
+@click.option("--study", metavar="STUDY", help="Only jobs of this study.")
 @click.option("--unknown", is_flag=True, help="Also what lies in the store under jobs this home does not know.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @yes_option
@@ -94,7 +110,7 @@ def prune_command(yes: bool, dry_run: bool, as_json: bool, **flags: Any) -> int:
 
     async def work(embedded: Embedded) -> int:
         house = embedded.house
-        plan = await house.plan(_wish(embedded, flags))
+        plan = await house.plan(await _wish(embedded, flags))
         if dry_run or not plan.items:
             _show_plan(plan, is_done=False, as_json=as_json)
             return 0
@@ -112,11 +128,11 @@ def prune_command(yes: bool, dry_run: bool, as_json: bool, **flags: Any) -> int:
     return with_embedded(work)
 
 
-def _wish(embedded: Embedded, flags: dict[str, Any]) -> Wish:
+async def _wish(embedded: Embedded, flags: dict[str, Any]) -> Wish:
     from trainmaster.core.search import Search
     from trainmaster.spec.where import parse_where
 
-    chooses = [flags["keep_models"], flags["outcomes"], flags["name"], flags["tag"], flags["where"]]
+    chooses = [flags["keep_models"], flags["outcomes"], flags["name"], flags["tag"], flags["where"], flags["study"]]
     if flags["older_than"] is None and any(chooses):
         raise InvalidSpec("--older-than", "is missing: how old must a job be to go?", hint="such as --older-than 30d")
     now = embedded.ports.clock.now()
@@ -127,6 +143,7 @@ def _wish(embedded: Embedded, flags: dict[str, Any]) -> Wish:
         name=flags["name"],
         tags=tuple(split_pairs(flags["tag"], "--tag").items()),
         where=None if flags["where"] is None else Search(condition=parse_where(flags["where"]), now=now),
+        study=None if flags["study"] is None else await embedded.studies.resolve(flags["study"]),
         unknown=flags["unknown"],
     )
 

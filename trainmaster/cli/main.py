@@ -44,6 +44,9 @@ COMMANDS = {
     "doctor": ("fetching", "Check this installation and this machine."),
 }
 
+#: modules of commands that make jobs; `start` knows the commands by name
+_SUBMITTING = {"submitting", "studying", "again"}
+
 #: Set by the script that `completion` prints: a shell asks what could come next.
 COMPLETE_VARIABLE = "_TRAINMASTER_COMPLETE"
 
@@ -152,7 +155,7 @@ def _run(words: list[str]) -> int:
         _tell(error.format_message(), _usage_hint(error))
         return 2
     except (click.Abort, KeyboardInterrupt):
-        if words[:1] in (["run"], ["submit"]):  # who has a job to speak of has caught it
+        if words and COMMANDS.get(words[0], ("",))[0] in _SUBMITTING:  # who has a job to speak of has caught it
             from trainmaster.cli import render
 
             render.interrupted("interrupted; nothing was submitted")

@@ -13,7 +13,7 @@ import click
 
 from trainmaster.cli import render
 from trainmaster.cli.study_table import show_study
-from trainmaster.cli.submitting import read_mapping, shared_options, tell_code, typed
+from trainmaster.cli.submitting import end_at_ctrl_c, once_accepted, read_mapping, shared_options, tell_code, typed, until_accepted
 from trainmaster.cli.words import run
 from trainmaster.core import study as core
 from trainmaster.core.job import JobId, JobRecord
@@ -86,14 +86,15 @@ def _grid(words: Sequence[str]) -> dict[str, list[object]]:
 
 
 async def _study(spec: JobSpec, folder: Path, *, detach: bool, as_json: bool) -> int:
-    # Until the study is accepted, Ctrl-C ends the command at once, and nothing is left; asyncio would finish packing first.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end_at_ctrl_c()
     async with opened() as embedded:
-        submission = await submit_study(embedded, spec, folder, os.environ, render.progress)
+        with until_accepted():
+            submission = await submit_study(embedded, spec, folder, os.environ, render.progress)
         study, first = submission.study, submission.jobs[0]
-        tell_code(study.id, first.id, study.code, submission.left_out, submission.notes)
-        render.note(f"{study.id}: {render.count(study.count, 'job')}, {first.id} to {submission.jobs[-1].id}")
-        return await detach_or_follow_study(embedded, study, detach=detach, as_json=as_json)
+        with once_accepted(study.id):
+            tell_code(study.id, first.id, study.code, submission.left_out, submission.notes)
+            render.note(f"{study.id}: {render.count(study.count, 'job')}, {first.id} to {submission.jobs[-1].id}")
+            return await detach_or_follow_study(embedded, study, detach=detach, as_json=as_json)
 
 
 async def detach_or_follow_study(embedded: Embedded, study: StudyRecord, *, detach: bool, as_json: bool) -> int:

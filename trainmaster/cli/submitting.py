@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,20 +89,38 @@ def submit_command(what: str, arguments: tuple[str, ...], as_json: bool, **flags
 
 
 async def _run(spec: JobSpec, folder: Path, *, detach: bool, as_json: bool) -> int:
-    # Until the job is accepted, Ctrl-C ends the command at once, and nothing is left; asyncio would finish packing first.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end_at_ctrl_c()
     async with opened() as embedded:
-        try:
+        with until_accepted():
             submission = await embedded.submit(spec, folder, os.environ, render.progress)
-        except KeyboardInterrupt:
-            render.interrupted("interrupted; nothing was submitted")
-            raise click.exceptions.Exit(130) from None
-        try:
+        with once_accepted(submission.job.id):
             _tell(submission)
             return await detach_or_follow(embedded, submission.job, detach=detach, as_json=as_json)
-        except KeyboardInterrupt:
-            render.interrupted(f"interrupted; {submission.job.id} is submitted and goes on")
-            raise click.exceptions.Exit(130) from None
+
+
+def end_at_ctrl_c() -> None:
+    """Until something is accepted, Ctrl-C ends the command at once, and nothing is left; asyncio would finish packing first."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def until_accepted() -> Iterator[None]:
+    """What Ctrl-C says before."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        render.interrupted("interrupted; nothing was submitted")
+        raise click.exceptions.Exit(130) from None
+
+
+@contextmanager
+def once_accepted(name: str) -> Iterator[None]:
+    """What Ctrl-C says after, as long as nobody follows the job."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        render.interrupted(f"interrupted; {name} is submitted and goes on")
+        raise click.exceptions.Exit(130) from None
 
 
 async def detach_or_follow(embedded: Embedded, job: JobRecord, *, detach: bool, as_json: bool) -> int:

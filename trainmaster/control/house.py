@@ -195,6 +195,7 @@ class House:
             limit=_ALL,
         )
         found = await self._ports.database.find(selection)
+        found = [job for job in found if wish.study is None or (job.study is not None and job.study.id == wish.study)]
         return [job for job in found if job.finished_at is not None and job.finished_at <= before]
 
     async def _leftover_items(self, wish: Wish, known: set[str], by_job: dict[str, list[Entry]], now: datetime) -> list[Item]:

@@ -50,7 +50,7 @@ class Service:
         """Accept a job as it is to be remembered."""
         await self.refuse_impossible(job.spec)
         await self._ports.store.put(layout.spec(job.id), msgspec.json.encode(job_file(job)))
-        await self._ports.database.add(job, [submitted_line(job)], job.submitted_at)
+        await self._ports.database.add(job, [submitted_line(job)], self._ports.clock.now())
         return job
 
     async def stop(self, job_id: JobId, by: str, sentence: str) -> JobRecord:

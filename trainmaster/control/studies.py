@@ -30,10 +30,11 @@ class Studies:
         await self._service.refuse_impossible(jobs[0].spec)
         nothing = Facts(allocation=Sighting(seen=Seen.GONE))
         new: list[NewJob] = []
+        now = self._ports.clock.now()
         for job in jobs:
             # The placer looks at the queue whenever it changes: nobody needs to look at each job now.
-            wake_at = decide(job, nothing, job.submitted_at, self._ports.timing).wake_at
-            new.append(NewJob(job=job, lines=(submitted_line(job),), wake_at=wake_at or job.submitted_at))
+            wake_at = decide(job, nothing, now, self._ports.timing).wake_at
+            new.append(NewJob(job=job, lines=(submitted_line(job),), wake_at=wake_at or now))
         try:
             await self._ports.database.add_many(new, study)
         except RevisionConflict as error:
@@ -75,6 +76,12 @@ class Studies:
         """The records of the same."""
         found = await self._ports.database.find(Selection(study=study_id, limit=_ALL))
         return sorted(found, key=lambda job: job.study.index if job.study is not None else 0)
+
+    async def everything(self, study_id: str) -> list[JobRecord]:
+        """All its jobs, also those that others went on from."""
+        ids = [links.id for links in await self._ports.database.links() if links.study is not None and links.study.id == study_id]
+        found = [await self._ports.database.load(JobId(job_id)) for job_id in ids]
+        return [job for job in found if job is not None]
 
     async def stop(self, study_id: str, by: str, sentence: str) -> int:
         """Ask every job of it to stop; how many were asked."""

@@ -47,6 +47,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     name: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
     where: Search | None = None
+    #: only the jobs of this study, also those that were run anew
+    study: str | None = None
     #: also what lies in the store under jobs that this home does not know
     unknown: bool = False
 

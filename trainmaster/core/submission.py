@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -10,6 +10,8 @@ from trainmaster.core import checkpoints
 from trainmaster.core.job import Code, Continues, JobId, JobRecord, Origin, Outcome, Phase
 from trainmaster.core.story import StoryLine
 from trainmaster.spec.job_spec import JobSpec
+
+_LATER = timedelta(milliseconds=1)
 
 
 def new_job(job_id: JobId, spec: JobSpec, code: Code, origin: Origin, now: datetime) -> JobRecord:
@@ -39,7 +41,9 @@ def resumed(old: JobRecord, new: JobRecord) -> JobRecord:
     continues = Continues(job=old.id, checkpoint=old.head, heads=list(checkpoints.heads(old)))
     if old.head is None and old.continues is not None:
         continues = replace(old.continues, job=old.id, checkpoint_of=old.continues.source)
-    return replace(_alike(old, new), continues=continues, study=old.study)
+    # However the clock was set meanwhile, whoever goes on is the younger one.
+    at = max(new.submitted_at, old.updated_at + _LATER)
+    return replace(_alike(old, new), continues=continues, study=old.study, submitted_at=at, updated_at=at, waiting_since=at)
 
 
 def repeated(old: JobRecord, new: JobRecord) -> JobRecord:
@@ -55,9 +59,8 @@ def _alike(old: JobRecord, new: JobRecord) -> JobRecord:
 
 
 def environment_key(job: JobRecord) -> str:
-    """Key of the environment that the newest attempt ran in; empty: it had none of its own."""
-    found = job.current.environment if job.attempts else None
-    return "" if found is None else found.key
+    """Key of the environment that it ran in last; an attempt may end before it has one. Empty: it had none of its own."""
+    return next((attempt.environment.key for attempt in reversed(job.attempts) if attempt.environment is not None), "")
 
 
 def submitted_line(job: JobRecord) -> StoryLine:

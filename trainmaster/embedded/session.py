@@ -14,7 +14,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +33,7 @@ from trainmaster.core.compare import FileChange
 from trainmaster.core.job import Code, JobId, JobRecord, Outcome
 from trainmaster.core.submission import new_job
 from trainmaster.embedded.snapshot import take_snapshot
-from trainmaster.errors import TrainmasterError
+from trainmaster.errors import Refused, TrainmasterError
 from trainmaster.ports.database import WorkLease
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.ports.provider import Provider
@@ -127,24 +127,26 @@ class Embedded:
 
     async def accept(self, job: JobRecord, environ: Mapping[str, str]) -> JobRecord:
         """Keep the submitter's environment and accept the job, with a seed if it has none."""
-        try:
-            self.keep_environment(job.id, environ)
-            return await self.service.accept(seeded(job))
-        except BaseException as error:
-            await self.take_back(job.id)
-            accepted = await self.ports.database.load(job.id) if isinstance(error, KeyboardInterrupt) else None
-            if accepted is None:
-                raise
-            return accepted  # it was, before the interrupt: then it is a job
-        finally:
-            self.held.close()
+        with self.keeping_environment(job.id, environ):
+            try:
+                return await self.service.accept(seeded(job))
+            except BaseException as error:
+                accepted = await self.after_all(job.id, error)
+                if accepted is None:
+                    raise
+                return accepted
 
-    async def take_back(self, job_id: JobId) -> None:
-        """Nothing is left of a submission that did not become a job; where nobody can tell whether it did, all is left."""
+    async def after_all(self, job_id: JobId, error: BaseException) -> JobRecord | None:
+        """After an error: nothing is left of what did not become a job. If it became one before an interrupt, that job."""
+        await self._take_back(job_id)
+        return await self.ports.database.load(job_id) if isinstance(error, KeyboardInterrupt) else None
+
+    async def _take_back(self, job_id: JobId) -> None:
+        """Where nobody can tell whether it became a job, all is left."""
         with suppress(TrainmasterError, OSError):
             if await self.ports.database.load(job_id) is None:
                 await self.ports.store.delete_prefix(layout.job(job_id))
-                self._environment_file(job_id).unlink(missing_ok=True)  # last: it is how keeping house finds what is left
+                self.forget_environment(job_id)  # last: it is how keeping house finds what is left
 
     def code_changes(self, one: Code, other: Code) -> list[FileChange]:
         """What differs between two snapshots; a UserError where there is nothing to compare."""
@@ -159,13 +161,31 @@ class Embedded:
 
         return EnvironmentHouse(self.config.home_path)
 
-    def keep_environment(self, job_id: JobId, environ: Mapping[str, str]) -> None:
-        """The submitter's environment may hold secrets: it stays on this machine, readable by its owner, until the job is over."""
-        path = self._environment_file(job_id)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w") as file:
-            json.dump({k: v for k, v in environ.items() if not k.startswith("TRAINMASTER_")}, file)
+    @contextlib.contextmanager
+    def keeping_environment(self, job_id: JobId, environ: Mapping[str, str]) -> Iterator[None]:
+        """Inside, the job is accepted; what was held for it is let go at the end.
+
+        The submitter's environment may hold secrets: it stays on this machine, readable by its owner, until the job is over. One
+        that is there already is somebody else's, and is left alone.
+        """
+        with self.held:
+            path = self._environment_file(job_id)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            except FileExistsError:
+                raise Refused(f"{job_id} is being submitted already", hint=f"`trainmaster show {job_id}` shows it") from None
+            try:
+                with open(descriptor, "w") as file:
+                    json.dump({k: v for k, v in environ.items() if not k.startswith("TRAINMASTER_")}, file)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+            yield
+
+    def forget_environment(self, job_id: JobId) -> None:
+        """Nobody needs it any more."""
+        self._environment_file(job_id).unlink(missing_ok=True)
 
     def _environment_file(self, job_id: JobId) -> Path:
         return self.config.home_path / "environments" / f"{job_id}.json"

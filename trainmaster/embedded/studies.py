@@ -76,14 +76,12 @@ async def accept_batch(
 ) -> list[JobRecord]:
     """Keep the submitter's environment once, and accept all of them or none."""
     batch = in_one_batch(jobs)
-    try:
-        embedded.keep_environment(batch[0].id, environ)
-        await embedded.studies.accept(batch, study)
-    except BaseException:
-        await embedded.take_back(batch[0].id)
-        raise
-    finally:
-        embedded.held.close()
+    with embedded.keeping_environment(batch[0].id, environ):
+        try:
+            await embedded.studies.accept(batch, study)
+        except BaseException as error:
+            if await embedded.after_all(batch[0].id, error) is None:
+                raise
     return batch
 
 
@@ -93,18 +91,25 @@ async def resume_study(
     """Every job that was stopped or failed goes on as a new one in its place; what runs or succeeded is left alone."""
     from trainmaster import __version__
     from trainmaster.adapters.submitter import find_origin
-    from trainmaster.embedded.again import refuse_no_code
+    from trainmaster.embedded.again import going_on, refuse_no_checkpoint, refuse_no_code
 
-    old = await embedded.studies.to_resume(study.id)
-    if not old:
-        children = await embedded.studies.children(study.id)
-        why = "has not finished" if not is_over(children) else "succeeded: there is nothing left to do"
-        raise Refused(f"{study.id} {why}", hint=f"`trainmaster show {study.id}` shows its jobs")
-    refuse_no_code(embedded, study.code)
-    origin, now = find_origin(environ, Path.cwd(), __version__), embedded.ports.clock.now()
-    # Derived names: of two who resume a study at the same moment one is refused, and no combination is tried twice.
-    new = [resumed(job, new_job(_next_id(job), change(job.spec), job.code, origin, now)) for job in old]
-    return await accept_batch(embedded, new, environ)
+    with going_on(embedded, study.id):
+        study = await embedded.studies.get(study.id)
+        old = await embedded.studies.to_resume(study.id)
+        if not old:
+            children = await embedded.studies.children(study.id)
+            why = "has not finished" if not is_over(children) else "succeeded: there is nothing left to do"
+            raise Refused(f"{study.id} {why}", hint=f"`trainmaster show {study.id}` shows its jobs")
+        refuse_no_code(embedded, study.code)
+        origin, now = find_origin(environ, Path.cwd(), __version__), embedded.ports.clock.now()
+        # Derived names: no combination is ever tried twice at one time.
+        new = [resumed(job, new_job(_next_id(job), change(job.spec), job.code, origin, now)) for job in old]
+        await asyncio.gather(*(refuse_no_checkpoint(embedded, job) for job in new))
+        first = new[0].id
+        if await embedded.ports.database.load(first) is not None:
+            raise Refused(f"{old[0].id} goes on as {first} already", hint=f"`trainmaster show {first}` shows it")
+        embedded.forget_environment(first)  # of somebody who was killed while it resumed this study
+        return await accept_batch(embedded, new, environ)
 
 
 def _next_id(job: JobRecord) -> JobId:

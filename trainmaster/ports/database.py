@@ -38,7 +38,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     where: Search | None = None
     #: of this study, and of each combination only the newest job
     study: str | None = None
-    #: leave out the jobs of studies
+    #: leave out the jobs of studies that are here; one that came from elsewhere without its study stands for itself
     without_studies: bool = False
     limit: int = 100
 

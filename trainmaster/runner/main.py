@@ -78,6 +78,8 @@ class Runner:
         )
         self.timeline = Timeline()
         self.opened: OpenFile | None = None
+        #: the environment the job was submitted from
+        self._submitters: dict[str, str] = {}
         self.resumes: CheckpointRef | None = None
         self.restore_trouble = ""
         self.ended: Ended | None = None
@@ -208,6 +210,7 @@ class Runner:
             raise SetUpError("the job or its attempt is not in the store")
         self.place.known = msgspec.json.decode(file, type=JobFile)
         self.opened = msgspec.json.decode(opened, type=OpenFile)
+        self._submitters = workplace.submission_environment(Path(self.file.environ_file) if self.file.environ_file else None)
         self.search.watch(self.place.file.spec.metrics.patterns)
         retrying(lambda: workplace.prepare(self.place, self.store))
         self._provide_environment()
@@ -248,13 +251,9 @@ class Runner:
         cache = Cache(folder=shared / "inputs", bytes_max=self.file.inputs_bytes_max, now_s=lambda: self.now().timestamp())
         inputs = self.inputs = Inputs(self.place, self.store, cache)
         tell, is_over = partial(self._note_progress, "fetching"), lambda: self.run.stop_seen is not None
-        retrying(lambda: inputs.bring(self._submitters(), tell, is_over))
+        retrying(lambda: inputs.bring(self._submitters, tell, is_over))
         self.timeline = replace(self.timeline, fetched_at=self.now())
         self.progress = None
-
-    def _submitters(self) -> dict[str, str]:
-        """The environment the job was submitted from."""
-        return workplace.submission_environment(Path(self.file.environ_file) if self.file.environ_file else None)
 
     def _restore(self) -> RunEvent:
         assert self.committer is not None
@@ -304,7 +303,7 @@ class Runner:
 
     def _start_process(self) -> None:
         assert self.committer is not None
-        command, environ = workplace.start_up(self.place, self.resumes, self._submitters())
+        command, environ = workplace.start_up(self.place, self.resumes, self._submitters)
         self.shipper.start()
         try:
             self.process.start(command, environ, self.place.working, self.pump.sink, self._exited)

@@ -153,11 +153,14 @@ def _free_port() -> int:
 
 
 def submission_environment(file: Path | None) -> dict[str, str]:
-    """The environment the job was submitted from, where it was kept; else this process's own."""
-    if file is not None and file.exists():
+    """The environment the job was submitted from; where none was kept, this process's own."""
+    if file is None:
+        return dict(os.environ)
+    try:
         kept: dict[str, str] = json.loads(file.read_bytes())
-        return kept
-    return dict(os.environ)
+    except FileNotFoundError:
+        raise SetUpError(f"the environment it was submitted from is not here any more: {file}") from None
+    return kept
 
 
 def failure_text(place: Workplace) -> str:

@@ -13,8 +13,8 @@ from .parse import load_mapping_yaml, spec_from_mapping, with_overrides
 _SHORT = {"hp": "hyperparameters", "tag": "tags"}
 #: Their values are text, whatever they look like.
 _TEXTS = frozenset({"env", "tags", "secrets", "name"})
-#: The code is the record's own; to run other code is another job.
-_FIXED = ("source_dir", "in_place", "study")
+#: The code and the wheels are the record's own; to run others is another job.
+_FIXED = ("source_dir", "in_place", "study", "environment.wheels")
 
 
 def changed(spec: JobSpec, words: Sequence[str]) -> JobSpec:
@@ -26,15 +26,22 @@ def changed(spec: JobSpec, words: Sequence[str]) -> JobSpec:
             raise InvalidSpec("--set", f'found "{word}", wanted PATH=VALUE', hint="such as --set hp.lr=0.2 or --set env.DEBUG=1")
         section, dot, field = path.partition(".")
         section = _SHORT.get(section, section)
-        if section in _FIXED:
-            raise InvalidSpec(f"--set {path}", "cannot be changed", hint="submit another job with `trainmaster run`")
+        if section in _FIXED or path in _FIXED:
+            raise _unchangeable(path)
         there = getattr(spec, section, None)
         if dot and isinstance(there, str | int | float | list):
             raise InvalidSpec(
                 f"--set {path}", f"{section} is one value and has no field {field}", hint=f"write --set {section}=VALUE"
             )
         overrides[f"{section}{dot}{field}"] = text if section in _TEXTS else yaml_value(text)
-    return overridden(spec, overrides)
+    new = overridden(spec, overrides)
+    if new.environment.wheels != spec.environment.wheels:
+        raise _unchangeable("environment.wheels")
+    return new
+
+
+def _unchangeable(path: str) -> InvalidSpec:
+    return InvalidSpec(f"--set {path}", "cannot be changed", hint="submit another job with `trainmaster run`")
 
 
 def overridden(spec: JobSpec, overrides: dict[str, object]) -> JobSpec:

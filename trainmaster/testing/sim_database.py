@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -195,7 +195,7 @@ class Tables:
         fits = (lambda _: True) if selection.where is None else verdict(selection.where)
         of_study = None if selection.study is None else {child.job_id for child in self.children(selection.study)}
         rows = [row.job for row in self.rows.values() if of_study is None or row.job.id in of_study]
-        found = [job for job in rows if _fits(job, selection) and fits(job)]
+        found = [job for job in rows if _fits(job, selection, self.studies) and fits(job)]
         return sorted(found, key=lambda job: (job.submitted_at, job.id), reverse=True)[: selection.limit]
 
     def unfinished(self) -> list[JobRecord]:
@@ -419,11 +419,11 @@ class DirectDatabase(DatabaseDoor):
             return effect()
 
 
-def _fits(job: JobRecord, wanted: Selection) -> bool:
+def _fits(job: JobRecord, wanted: Selection, studies: Container[str]) -> bool:
     return (
         (not wanted.phases or job.phase in wanted.phases)
         and (not wanted.outcomes or job.outcome in wanted.outcomes)
-        and (not wanted.without_studies or job.study is None)
+        and (not wanted.without_studies or job.study is None or job.study.id not in studies)
         and (wanted.name is None or job.spec.name == wanted.name)
         and all(job.spec.tags.get(name) == value for name, value in wanted.tags)
         and (wanted.submitted_after is None or job.submitted_at >= wanted.submitted_after)

@@ -375,7 +375,7 @@ def _selection_sql(selection: Selection) -> tuple[str, list[_Value]]:
         clauses[-1] += " AND later.study_index = jobs.study_index AND later.submitted_at > jobs.submitted_at)"
         values.append(selection.study)
     if selection.without_studies:
-        clauses.append("study IS NULL")
+        clauses.append("(study IS NULL OR study NOT IN (SELECT id FROM studies))")
     for operator, moment in ((">=", selection.submitted_after), ("<", selection.submitted_before)):
         if moment is not None:
             clauses.append(f"submitted_at {operator} ?")

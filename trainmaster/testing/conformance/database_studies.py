@@ -118,6 +118,9 @@ class StudyConformance:
             assert await database.resolve_study(text) == found, text
         await database.add(a_job(job_id="alone"), [], at(0))
         assert [job.id for job in await database.find(Selection(without_studies=True))] == ["alone"]
+        # One that came from elsewhere: its study did not.
+        await database.add(a_child("s9-1", 1, study="s9", seconds=99), [], at(0))
+        assert [job.id for job in await database.find(Selection(without_studies=True))] == ["s9-1", "alone"]
 
     @in_a_loop
     async def test_who_goes_on_from_a_jobs_checkpoint(self, database: Database) -> None:
