@@ -68,11 +68,24 @@ class HomeFolder:
 
     def unborn(self, older_than_s: float) -> list[str]:
         """Environments without an end and imports without an importer."""
-        found = [file.stem for file, _ in self._old("environments", older_than_s) if file.suffix == ".json"]
+        with self.nobody_imports() as is_known:
+            return sorted(self._given_up(older_than_s) if is_known else self._unsubmitted(older_than_s))
+
+    @contextlib.contextmanager
+    def nobody_imports(self) -> Iterator[bool]:
+        """The lock of those who import, if it is free."""
         with self._lock_file("import.lock") as descriptor:
-            if _taken(descriptor, 0.0):
-                found += [file.name for file, _ in self._old("importing", 0.0)]
-        return sorted(set(found))
+            yield _taken(descriptor, 0.0)
+
+    def is_unborn(self, job_id: str, older_than_s: float) -> bool:
+        """Asked under the lock of those who import, which `unborn` would wait for in vain."""
+        return job_id in self._given_up(older_than_s)
+
+    def _given_up(self, older_than_s: float) -> set[str]:
+        return self._unsubmitted(older_than_s) | {file.name for file, _ in self._old("importing", 0.0)}
+
+    def _unsubmitted(self, older_than_s: float) -> set[str]:
+        return {file.stem for file, _ in self._old("environments", older_than_s) if file.suffix == ".json"}
 
     def forget(self, job_id: str) -> None:
         """Its environment, what is remembered of its machines, and a note of its import."""

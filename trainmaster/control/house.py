@@ -229,7 +229,7 @@ class House:
         for start in range(0, len(jobs), _BATCH):
             for job_id in await self._delete_some(jobs[start : start + _BATCH]):
                 yield by_id[job_id]
-        await self.finish()
+        cleared = {str(leftover.job_id) for leftover in await self.finish()}
         codes = {item.name: item for item in plan.items if item.kind == "code"}
         for code in await self._drop_codes(codes):
             yield codes[code]
@@ -238,16 +238,20 @@ class House:
             for item in await self._thin_some(thin[start : start + _BATCH], plan):
                 yield item
         for item in plan.items:
-            if item.kind in {"leftover", "unknown", "packing"} and await self._carry_out_one(item):
+            if item.kind == "leftover" and item.name in cleared:
+                yield item
+            elif item.kind in {"leftover", "unknown", "packing"} and await self._carry_out_one(item):
                 yield item
 
     async def _carry_out_one(self, item: Item) -> bool:
         if item.kind == "packing":
             self._home.drop_packing(item.name)
             return True
-        if await self._ports.database.load(JobId(item.name)) is not None:
-            return False  # it became a job after all
-        await self._clear_files(item.name)
+        with self._home.nobody_imports() as is_free:
+            is_given_up = item.kind == "unknown" or self._home.is_unborn(item.name, UNKNOWN_S)
+            if not is_free or not is_given_up or await self._ports.database.load(JobId(item.name)) is not None:
+                return False  # somebody is at it, or it became a job after all
+            await self._clear_files(item.name)
         return True
 
     async def _thin_some(self, items: Sequence[Item], plan: Plan) -> list[Item]:

@@ -24,6 +24,14 @@ class Home(Protocol):
         """
         ...
 
+    def nobody_imports(self) -> AbstractContextManager[bool]:
+        """Whether nobody is importing now, and nobody begins before the block ends. Waits for nobody."""
+        ...
+
+    def is_unborn(self, job_id: str, older_than_s: float) -> bool:
+        """Whether `unborn` would name this job; asked while nobody imports. Repeatable."""
+        ...
+
     def forget(self, job_id: str) -> None:
         """Remove what the home holds of a job that is gone. Repeatable."""
         ...
