@@ -123,7 +123,8 @@ def test_a_job_that_another_needs_stays(world):
     old, young = finished(world, "old"), finished(world, "young")
     with sqlite3.connect(world.home / "trainmaster.db", timeout=30) as database:
         record = json.loads(database.execute("SELECT record FROM jobs WHERE id = ?", (young,)).fetchone()[0])
-        record["continues"] = {"job": old}
+        record["continues"] = {"job": old, "checkpoint": record.pop("head")}
+        record["outcome"] = "failed"
         database.execute("UPDATE jobs SET record = ? WHERE id = ?", (json.dumps(record).encode(), young))
     refused(world, "delete", "--yes", old, says=[f"{old} cannot be deleted: {young} needs it"])
     plan = world.json("prune", "--older-than", "0s", "--name", "old", "--keep-models", "--yes")

@@ -76,3 +76,120 @@ def test_what_is_imported_while_it_is_pruned_stays(tmp_path):
             assert in_store(embedded, "jobs") == []
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("unreadable", [b"{not json", b'{"v": 9, "identity": "theirs-abcde"}'])
+def test_while_a_spec_of_another_home_cannot_be_read_no_code_goes(tmp_path, unreadable):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            await remember(embedded, over("ours-abcde"))
+            embedded.store.put(layout.spec("theirs-abcde"), unreadable)
+            await embedded.house.delete([over("ours-abcde")])
+            assert in_store(embedded, "code") == [layout.code(CODE)]
+            plan = await embedded.house.plan(Wish())
+            assert [item.kind for item in plan.items] == []
+            embedded.store.delete_prefix(layout.job("theirs-abcde"))
+            assert await removed(embedded, await embedded.house.plan(Wish())) == [], "the code is young"
+            os.utime(tmp_path / "store" / layout.code(CODE), (LONG_AGO_S, LONG_AGO_S))
+            embedded.store.put(layout.spec("theirs-abcde"), unreadable)
+            plan = await embedded.house.plan(Wish())
+            assert (plan.items, plan.kept) == (
+                (),
+                (("theirs-abcde", "its spec.json cannot be read; while it lies there no code goes"),),
+            )
+            embedded.store.delete_prefix(layout.job("theirs-abcde"))
+            assert await removed(embedded, await embedded.house.plan(Wish())) == [("code", CODE)]
+
+    asyncio.run(play())
+
+
+def test_a_spec_with_more_in_it_than_we_know_still_says_which_code_it_needs(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            await remember(embedded, over("ours-abcde"))
+            await remember(embedded, over("gone-abcde", OTHER_CODE))
+            newer = msgspec.json.encode({"v": 2, "id": "theirs-abcde", "spec": {"quantum": True}, "code": {"sha256": CODE, "x": 1}})
+            embedded.store.put(layout.spec("theirs-abcde"), newer)
+            await embedded.house.delete([over("ours-abcde"), over("gone-abcde", OTHER_CODE)])
+            assert in_store(embedded, "code") == [layout.code(CODE)]
+
+    asyncio.run(play())
+
+
+def test_code_of_a_study_that_waits_in_another_home_stays(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path / "a", TRAINMASTER_STORE=str(tmp_path / "store")) as theirs:
+            waiting = [
+                replace(a_job(), id=JobId(f"s1-{n}"), code=Code(sha256=CODE), study=StudyRef(id="s1", index=n, batch="s1-1"))
+                for n in (1, 2)
+            ]
+            await theirs.studies.accept(waiting)
+        async with a_home(tmp_path / "b", TRAINMASTER_STORE=str(tmp_path / "store")) as embedded:
+            await remember(embedded, over("ours-abcde"))
+            await embedded.house.delete([over("ours-abcde")])
+            assert in_store(embedded, "code") == [layout.code(CODE)]
+
+    asyncio.run(play())
+
+
+HEAD = CheckpointRef(id="1-000001", taken_at=at(0), committed_at=at(0))
+GOES_ON = Continues(job=JobId("ours-abcde"), checkpoint=HEAD)
+
+
+def theirs_that_goes_on(**fields):
+    return over("theirs-abcde", OTHER_CODE, continues=GOES_ON, **fields)
+
+
+def test_a_job_whose_checkpoint_one_of_another_home_needs_stays(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            await remember(embedded, over("ours-abcde"))
+            embedded.store.put(layout.spec("theirs-abcde"), msgspec.json.encode(job_file(theirs_that_goes_on())))
+            with pytest.raises(Refused, match="theirs-abcde needs it"):
+                await embedded.house.delete([over("ours-abcde")])
+            plan = await embedded.house.plan(Wish(older_than_s=0.0))
+            assert (plan.items, plan.kept) == ((), (("ours-abcde", "theirs-abcde needs it"),))
+            with_own = msgspec.json.encode(theirs_that_goes_on(head=HEAD))
+            embedded.store.put(layout.record("theirs-abcde"), with_own)
+            assert await embedded.house.delete([over("ours-abcde")]) == ["ours-abcde"], "it has its own checkpoint by now"
+
+    asyncio.run(play())
+
+
+def test_a_job_of_another_home_whose_checkpoint_one_of_ours_needs_is_no_leftover(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            ours = over("ours-abcde", continues=Continues(job=JobId("theirs-abcde"), checkpoint=HEAD))
+            await remember(embedded, ours)
+            for job_id in ("theirs-abcde", "nobodys-abcde"):
+                embedded.store.put(layout.spec(job_id), msgspec.json.encode(job_file(over(job_id))))
+                os.utime(tmp_path / "store" / layout.spec(job_id), (LONG_AGO_S, LONG_AGO_S))
+            plan = await embedded.house.plan(Wish(unknown=True))
+            assert [(item.kind, item.name) for item in plan.items] == [("unknown", "nobodys-abcde")]
+
+    asyncio.run(play())
+
+
+def test_what_a_study_that_is_not_over_has_finished_stays(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            done, waits = (StudyRef(id="s1", index=n, batch="s1-1") for n in (2, 1))
+            await remember(embedded, over("s1-2", study=done, outcome=Outcome.SUCCEEDED))
+            await embedded.ports.database.add(replace(a_job(), id=JobId("s1-1"), study=waits), [], at(0))
+            plan = await embedded.house.plan(Wish(older_than_s=0.0))
+            assert (plan.items, plan.kept) == ((), (("s1-2", "s1-1 of its study has not finished"),))
+            with pytest.raises(Refused, match="s1-1 of its study has not finished"):
+                await embedded.house.delete([over("s1-2", study=done, outcome=Outcome.SUCCEEDED)])
+
+    asyncio.run(play())
+
+
+def test_a_job_that_succeeded_needs_no_other_any_more(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            went_on = over("young-abcde", continues=GOES_ON, outcome=Outcome.SUCCEEDED)
+            await remember(embedded, over("ours-abcde"))
+            await remember(embedded, went_on)
+            assert await embedded.house.delete([over("ours-abcde")]) == ["ours-abcde"]
+
+    asyncio.run(play())
