@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from trainmaster.config import read_config
+from trainmaster.control.house import House
 from trainmaster.core.house import Wish
 from trainmaster.core.job import CheckpointRef, Code, Continues, JobId, Outcome, Phase, StudyRef
 from trainmaster.core.messages import job_file
 from trainmaster.embedded import opened
-from trainmaster.errors import Refused
+from trainmaster.errors import Refused, StoreUnavailable
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
 from trainmaster.testing.builders import a_job, at
@@ -191,5 +193,57 @@ def test_a_job_that_succeeded_needs_no_other_any_more(tmp_path):
             await remember(embedded, over("ours-abcde"))
             await remember(embedded, went_on)
             assert await embedded.house.delete([over("ours-abcde")]) == ["ours-abcde"]
+
+    asyncio.run(play())
+
+
+class Away:
+    """A store that does not answer."""
+
+    async def list_keys(self, prefix):
+        raise StoreUnavailable("the store does not answer")
+
+
+class Later:
+    """The same clock, some hours on."""
+
+    def __init__(self, clock, hours):
+        self._clock, self._by = clock, timedelta(hours=hours)
+
+    def now(self):
+        return self._clock.now() + self._by
+
+
+def test_retention_that_failed_is_tried_again_the_same_day(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            wish, now = Wish(older_than_s=0.0), asyncio.Event()
+            now.set()
+
+            def house(hours, **ports):
+                return House(replace(embedded.ports, clock=Later(embedded.ports.clock, hours), **ports), embedded.home)
+
+            await house(0, store=Away()).keep(wish, now)
+            assert not await house(0.5).is_due(wish), "not with every command"
+            assert await house(1.5).is_due(wish)
+            await remember(embedded, over("ours-abcde"))
+            await house(1.5).keep(wish, now)
+            assert await embedded.ports.database.load(JobId("ours-abcde")) is None
+            assert not await house(20).is_due(wish)
+            assert await house(26).is_due(wish)
+
+    asyncio.run(play())
+
+
+def test_a_file_with_two_names_takes_room_once(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            for folder in ("envs", "uv-cache"):
+                (tmp_path / "home" / folder).mkdir()
+            (tmp_path / "home" / "uv-cache" / "wheel").write_bytes(bytes(5000))
+            os.link(tmp_path / "home" / "uv-cache" / "wheel", tmp_path / "home" / "envs" / "wheel")
+            (tmp_path / "home" / "envs" / "own").write_bytes(bytes(300))
+            sizes = embedded.home.sizes()
+            assert sizes["envs"] + sizes["uv-cache"] == 5300
 
     asyncio.run(play())

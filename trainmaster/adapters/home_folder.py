@@ -105,16 +105,20 @@ class HomeFolder:
         (self._path / "packing" / name).unlink(missing_ok=True)
 
     def sizes(self) -> dict[str, int]:
-        """Each folder by its name; the database, its journal and the other files at the top together."""
+        """Each folder by its name; the database, its journal and the other files at the top together.
+
+        A file with several names counts where it is met first: packages of environments are links into the cache.
+        """
         found: dict[str, int] = {}
+        seen: set[tuple[int, int]] = set()
         if not self._path.is_dir():
             return found
-        for entry in os.scandir(self._path):
+        for entry in sorted(os.scandir(self._path), key=lambda one: one.name):
             is_folder = entry.is_dir(follow_symlinks=False)
             if is_folder and self._store is not None and Path(entry.path) == self._store:
                 continue
             name = entry.name if is_folder else "database" if entry.name.startswith("trainmaster.db") else "files"
-            found[name] = found.get(name, 0) + (_size_of(entry.path) if is_folder else _file_size(entry))
+            found[name] = found.get(name, 0) + (_size_of(entry.path, seen) if is_folder else _file_size(entry))
         return found
 
     def _old(self, folder: str, older_than_s: float) -> list[tuple[Path, int]]:
@@ -156,12 +160,16 @@ def _file_size(entry: os.DirEntry[str]) -> int:
     return 0
 
 
-def _size_of(folder: str) -> int:
-    """Bytes of all files below; what has two names counts once."""
-    sizes: dict[tuple[int, int], int] = {}
+def _size_of(folder: str, seen: set[tuple[int, int]]) -> int:
+    """Bytes of all files below that were not seen yet; what has several names counts once."""
+    total = 0
     for place, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):
                 status = os.lstat(os.path.join(place, name))
-                sizes[status.st_dev, status.st_ino] = status.st_size
-    return sum(sizes.values())
+                if status.st_nlink > 1:
+                    if (status.st_dev, status.st_ino) in seen:
+                        continue
+                    seen.add((status.st_dev, status.st_ino))
+                total += status.st_size
+    return total

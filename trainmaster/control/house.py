@@ -300,12 +300,12 @@ class House:
         return wish is not None and await self._ports.database.holder("retention", self._ports.clock.now()) is None
 
     async def keep(self, wish: Wish, over: asyncio.Event) -> None:
-        """Prune once a day until it is over; what was begun is done first. Trouble is told, and tried again another day."""
+        """Prune once a day until it is over; what was begun is done first. After trouble it is tried again within the day."""
         while True:
             try:
                 await self._keep_today(wish)
             except (TrainmasterError, OSError) as error:
-                _log.warning("retention is not done today: %s", error)
+                _log.warning("retention could not be done and is tried again later: %s", error)
             try:
                 await asyncio.wait_for(over.wait(), _ASK_S)
             except TimeoutError:
@@ -314,15 +314,16 @@ class House:
 
     async def _keep_today(self, wish: Wish) -> None:
         now = self._ports.clock.now()
-        # Held by nobody who lives, so that it is held for the day.
+        # Held by nobody who lives, so that it is held until then: a while for a try, and for the day once it is done.
         today = WorkLease(name="retention", owner=f"retention-{secrets.token_hex(4)}")
-        if not await self._ports.database.hold(today, now, now + timedelta(days=1)):
+        if not await self._ports.database.hold(today, now, now + timedelta(seconds=_ASK_S)):
             return
         plan = await self.plan(wish)
         total = 0
         async for item in self.carry_out(plan):
             total += item.size_bytes
             _log.info("retention: removed %s %s: %s, %d bytes", item.kind, item.name, item.why, item.size_bytes)
+        await self._ports.database.hold(today, self._ports.clock.now(), now + timedelta(days=1))
         _log.info("retention: %d bytes removed in all; %d jobs stay because others need them", total, len(plan.kept))
 
 
