@@ -119,14 +119,15 @@ def test_who_only_keeps_house_any_more_does_not_look_like_a_driver(tmp_path):
 
 
 def test_who_fails_while_submitting_lets_others_keep_house(tmp_path):
-    async def play() -> None:
-        config = read_config({"TRAINMASTER_HOME": str(tmp_path)})
-        with pytest.raises(ZeroDivisionError):
-            async with opened(config) as embedded:
-                kept = embedded  # as a traceback keeps it
-                kept.held.enter_context(kept.home.submitting())
-                raise ZeroDivisionError
-        with kept.home.alone() as nobody_submits:
-            assert nobody_submits
+    kept: list[Embedded] = []  # as a traceback keeps it
 
-    asyncio.run(play())
+    async def submit() -> None:
+        async with opened(read_config({"TRAINMASTER_HOME": str(tmp_path)})) as embedded:
+            kept.append(embedded)
+            embedded.held.enter_context(embedded.home.submitting())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(submit())
+    with kept[0].home.alone() as nobody_submits:
+        assert nobody_submits
