@@ -247,3 +247,35 @@ def test_a_file_with_two_names_takes_room_once(tmp_path):
             assert sizes["envs"] + sizes["uv-cache"] == 5300
 
     asyncio.run(play())
+
+
+def test_who_waits_for_a_submission_lets_everything_else_go_on(tmp_path):
+    """The driver keeps house and drives jobs in one loop."""
+
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            await remember(embedded, over("ours-abcde"))
+            embedded.held.enter_context(embedded.home.submitting())
+            asyncio.get_running_loop().call_later(0.2, embedded.held.close)  # by who goes on
+            assert await embedded.house.delete([over("ours-abcde")]) == ["ours-abcde"]
+
+    asyncio.run(play())
+
+
+def test_who_submits_is_told_for_whom_it_waits(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            told: list[str] = []
+            with embedded.home.submitting(lambda: told.append("early")):
+                pass
+            alone = embedded.home.alone()
+            alone.__enter__()
+
+            def waits() -> None:
+                told.append("waits")
+                alone.__exit__(None, None, None)
+
+            with embedded.home.submitting(waits):
+                assert told == ["waits"]
+
+    asyncio.run(play())

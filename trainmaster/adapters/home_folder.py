@@ -27,10 +27,14 @@ class HomeFolder:
         self._path, self._now_s, self._store, self._memories = path, now_s, store, memories
 
     @contextlib.contextmanager
-    def submitting(self) -> Iterator[None]:
+    def submitting(self, waits: Callable[[], object] = lambda: None) -> Iterator[None]:
         """A shared lock; waits while somebody removes code that nobody needs, which takes a moment."""
         with self._lock_file("code.lock") as descriptor:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waits()
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
             yield
 
     @contextlib.contextmanager

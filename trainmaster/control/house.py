@@ -20,6 +20,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import msgspec
@@ -101,7 +102,7 @@ class House:
     async def _remove_records(self, jobs: Sequence[JobRecord], gone: list[Leftover]) -> list[JobRecord]:
         """Add those that went to `gone`; the answer are those that somebody still looks after."""
         unsettled: list[JobRecord] = []
-        with self._home.alone() as nobody_submits:
+        async with self._alone() as nobody_submits:
             _refuse_rush(nobody_submits=nobody_submits)
             why = house.why_kept(jobs, await self._links())
             for job in jobs:
@@ -135,13 +136,23 @@ class House:
         if not codes or (await self._others()).unreadable:
             return []
         gone: list[str] = []
-        with self._home.alone() as nobody_submits:
+        async with self._alone() as nobody_submits:
             in_use = house.codes_in_use(await self._links())
             for code in codes if nobody_submits else ():
                 if code not in in_use:
                     await self._ports.store.delete_prefix(layout.code(code))
                     gone.append(code)
         return gone
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[bool]:
+        """Waited for in a thread: whoever keeps house may be driving jobs, too."""
+        lock = self._home.alone()
+        nobody_submits = await asyncio.to_thread(lock.__enter__)
+        try:
+            yield nobody_submits
+        finally:
+            lock.__exit__(None, None, None)
 
     async def _links(self) -> list[JobLinks]:
         """What each job needs: of this home as they are now, of others as they were when we looked."""
@@ -229,7 +240,7 @@ class House:
         old_s = (now - timedelta(seconds=UNKNOWN_S)).timestamp()
         for job_id, entries in by_job.items() if wish.unknown else ():
             if job_id not in ours and job_id not in left and max(entry.modified_at_s for entry in entries) <= old_s:
-                items.append(_entries_item("unknown", job_id, entries, "not a job of this home"))
+                items.append(_entries_item("unknown", job_id, entries, "another home may have it"))
         return items
 
     async def _code_items(self, links: Sequence[JobLinks], gone: Collection[str], now: datetime) -> list[Item]:
@@ -280,7 +291,7 @@ class House:
         """Checkpoints, logs and outputs go; first it is written down, while nobody submits, so that nobody wonders."""
         said = msgspec.json.encode(PrunedFile(at=self._ports.clock.now()))
         thinned: list[Item] = []
-        with self._home.alone() as nobody_submits:
+        async with self._alone() as nobody_submits:
             _refuse_rush(nobody_submits=nobody_submits)
             links = await self._links()
             needed_by, known = house.references(links), {job.id for job in links}
