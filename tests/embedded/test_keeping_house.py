@@ -197,6 +197,31 @@ def test_a_job_that_succeeded_needs_no_other_any_more(tmp_path):
     asyncio.run(play())
 
 
+class Counted:
+    """Notes what is listed."""
+
+    def __init__(self, inner):
+        self._inner, self.listed = inner, []
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    async def list_keys(self, prefix):
+        self.listed.append(prefix)
+        return await self._inner.list_keys(prefix)
+
+
+def test_one_job_is_deleted_without_a_listing_of_them_all(tmp_path):
+    async def play() -> None:
+        async with a_home(tmp_path) as embedded:
+            await remember(embedded, over("ours-abcde"))
+            store = Counted(embedded.ports.store)
+            await House(replace(embedded.ports, store=store), embedded.home).delete([over("ours-abcde")])
+            assert (store.listed, in_store(embedded, "jobs")) == ([], [])
+
+    asyncio.run(play())
+
+
 class Away:
     """A store that does not answer."""
 

@@ -42,6 +42,7 @@ _log = logging.getLogger("trainmaster.driver")
 UNKNOWN_S = 24 * 3600.0
 _ALL = 10_000_000
 _BATCH = 50
+_AT_ONCE = 16
 _SETTLE_S, _SETTLE_POLL_S = 20.0, 0.1
 #: How often it is asked whether today's pruning is done.
 _ASK_S = 3600.0
@@ -160,27 +161,36 @@ class House:
 
     async def _others(self) -> _Foreign:
         if self._foreign is None:
-            self._foreign = await self._read_others(await self._ports.store.list_keys(layout.Key("jobs")))
+            self._foreign = await self._read_others(
+                key.rpartition("/")[2] for key in await self._ports.store.list_folders(Key("jobs"))
+            )
         return self._foreign
 
-    async def _read_others(self, entries: Iterable[Entry]) -> _Foreign:
-        """A job that is over has sealed its record, which tells more than its spec."""
+    async def _read_others(self, job_ids: Iterable[str]) -> _Foreign:
+        """What those jobs need that this home does not know, several asked for at once."""
         ours = {links.id for links in await self._ports.database.links()} | set(self._home.unborn(UNKNOWN_S))
         ours |= {str(leftover.job_id) for leftover in await self._ports.database.leftovers()}
-        told: dict[str, list[Key]] = {}
-        for entry in entries:
-            job_id = house.job_of(entry.key)
-            if job_id is not None and job_id not in ours and entry.key in {layout.record(job_id), layout.spec(job_id)}:
-                told.setdefault(job_id, []).append(entry.key)
-        found, unreadable = list[JobLinks](), list[str]()
-        for job_id, keys in told.items():
-            values = [value for key in sorted(keys) if (value := await self._ports.store.get(key)) is not None]
-            links = next((one for value in values if (one := _read_links(value)) is not None), None)
-            if links is not None:
-                found.append(links)
-            elif values:
-                unreadable.append(job_id)
-        return _Foreign(links=tuple(found), unreadable=tuple(unreadable))
+        theirs, slots = [job_id for job_id in job_ids if job_id not in ours], asyncio.Semaphore(_AT_ONCE)
+
+        async def read(job_id: str) -> JobLinks | str | None:
+            async with slots:
+                return await self._read_one(job_id)
+
+        found = await asyncio.gather(*map(read, theirs))
+        return _Foreign(
+            links=tuple(one for one in found if isinstance(one, JobLinks)),
+            unreadable=tuple(one for one in found if isinstance(one, str)),
+        )
+
+    async def _read_one(self, job_id: str) -> JobLinks | str | None:
+        """A job that is over has sealed its record, which tells more than its spec. Its id: what is there cannot be read."""
+        is_there = False
+        for key in (layout.record(job_id), layout.spec(job_id)):
+            value = await self._ports.store.get(key)
+            if value is not None and (links := _read_links(value)) is not None:
+                return links
+            is_there |= value is not None
+        return job_id if is_there else None
 
     # -- pruning
 
@@ -194,7 +204,7 @@ class House:
                 by_job.setdefault(job_id, []).append(entry)
         links = await self._ports.database.links()
         chosen = await self._chosen(wish, now)
-        self._foreign = await self._read_others(entry for found in by_job.values() for entry in found)
+        self._foreign = await self._read_others(by_job)
         why = house.why_kept(chosen, [*links, *self._foreign.links])
         going = [job for job in chosen if job.id not in why]
         items = [item for job in going if (item := _job_item(job, by_job.get(job.id, []), now, wish)) is not None]
