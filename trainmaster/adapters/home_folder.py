@@ -167,13 +167,11 @@ def _file_size(entry: os.DirEntry[str]) -> int:
 def _size_of(folder: str, seen: set[tuple[int, int]]) -> int:
     """Bytes of all files below that were not seen yet; what has several names counts once."""
     total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                status = os.lstat(os.path.join(place, name))
-                if status.st_nlink > 1:
-                    if (status.st_dev, status.st_ino) in seen:
-                        continue
-                    seen.add((status.st_dev, status.st_ino))
-                total += status.st_size
+    for path in (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names):
+        with contextlib.suppress(OSError):
+            status = os.lstat(path)
+            file = (status.st_dev, status.st_ino)
+            total += status.st_size if file not in seen else 0
+            if status.st_nlink > 1:
+                seen.add(file)
     return total
