@@ -169,7 +169,8 @@ def test_a_job_that_another_needs_stays(world):
     old, young = finished(world, "old"), finished(world, "young")
     with sqlite3.connect(world.home / "trainmaster.db", timeout=30) as database:
         record = json.loads(database.execute("SELECT record FROM jobs WHERE id = ?", (young,)).fetchone()[0])
-        record["continues"] = {"job": old}
+        record["continues"] = {"job": old, "checkpoint": record.pop("head")}
+        record["outcome"] = "failed"
         database.execute("UPDATE jobs SET record = ? WHERE id = ?", (json.dumps(record).encode(), young))
     refused(world, "delete", "--yes", old, says=[f"{old} cannot be deleted: {young} needs it"])
     plan = world.json("prune", "--older-than", "0s", "--name", "old", "--keep-models", "--yes")
@@ -291,6 +292,13 @@ def test_jobs_that_this_home_does_not_know_go_only_when_asked(world):
     os.utime(place / "spec.json", (long_ago, long_ago))
     assert world.json("prune", "--yes")["items"] == []
     assert "1 job in the store that this home does not know" in run_cli(world, "du").said
+    shown = run_cli(world, "prune", "--unknown", "--dry-run").out
+    assert "not of this home" in shown
+    assert "another home may have it" in shown
+    asks = Terminal(world, "prune", "--unknown")
+    asks.until(b"with 1 job that another home may have? [y/N]")
+    asks.type(b"n\n")
+    assert asks.end()[0] == 2
     [item] = world.json("prune", "--unknown", "--yes")["items"]
     assert (item["kind"], item["name"]) == ("unknown", "foreign-abcde")
     assert not place.exists()

@@ -10,6 +10,7 @@ import tarfile
 import pytest
 from blake3 import blake3
 from cli.terminal import CURVE, refused, run_cli, strays
+from process.packages import make_wheel
 from process.scripts import COUNT
 from process.world import World
 
@@ -51,6 +52,11 @@ def write(path, contents, *, sealed=True):
             info.size = len(value)
             tar.addfile(info, io.BytesIO(value))
     return path
+
+
+def objects(world):
+    """Everything in the store of a world."""
+    return {str(path.relative_to(world.store)): path.read_bytes() for path in world.store.rglob("*") if path.is_file()}
 
 
 def test_a_job_is_the_same_elsewhere(scene, exported, elsewhere):
@@ -151,6 +157,10 @@ LIES = {
     ),
     "garbage metrics": (changed("store/attempts/1/0/metrics/00000000", b"loss\n"), "cannot be read"),
     "a garbage exit": (changed("store/attempts/1/0/exit.json", b"{}"), "exit.json cannot be read"),
+    "a lock of another": (changed("lock.txt", b'# trainmaster: {"kind":"uv"}\nevil==1.0\n'), "lock.txt is not that of"),
+    "a lock that is none": (changed("lock.txt", b"evil==1.0\n"), "lock.txt cannot be read"),
+    "wheels of another": (changed("wheels.json", b"{}"), "wheels.json is not that of the job"),
+    "a wheel of nobody": (changed("wheels/evil-1.0-py3-none-any.whl", b"x"), "wheels.json is not that of the job"),
     "a garbage story": (changed("story.jsonl", b"once upon a time\n"), "story.jsonl cannot be read"),
 }
 
@@ -250,10 +260,10 @@ def test_files_that_are_no_archives(strict, tmp_path):
 
 def test_another_job_of_the_same_id_is_not_overwritten(scene, exported, elsewhere, tmp_path):
     elsewhere.cli("import", str(exported))
-    other = both_records(waits_for="something else")(members(exported))
+    before, files = elsewhere.record(scene.good), objects(elsewhere)
+    other = both_records(waits_for="something else")({**members(exported), "store/model/model.bin": b"other"})
     refused(elsewhere, "import", str(write(tmp_path / "other.tar", other)), says=["there is another job", scene.good])
-    before = elsewhere.record(scene.good)
-    assert before == elsewhere.record(scene.good)
+    assert (elsewhere.record(scene.good), objects(elsewhere)) == (before, files)
 
 
 def test_files_of_another_home_are_not_overwritten(scene, exported, elsewhere):
@@ -275,6 +285,38 @@ def test_a_large_file_moves_in_bounded_memory(world, elsewhere, tmp_path):
     elsewhere.cli("import", str(tmp_path / "large.tar"))
     name = f"jobs/{job}/model/m"
     assert blake3((world.store / name).read_bytes()).digest() == blake3((elsewhere.store / name).read_bytes()).digest()
+
+
+def test_an_archive_may_be_larger_than_our_memory(exported, elsewhere, tmp_path):
+    """What is looked at is not kept."""
+    line = json.dumps({"step": 1, "note": "x" * 1_000_000}).encode() + b"\n"
+    chunks = {f"store/attempts/1/0/metrics/{n:08d}": line * 10 for n in range(100, 130)}
+    path = write(tmp_path / "large.tar", {**members(exported), **chunks})
+    elsewhere.prefix = ["prlimit", f"--data={200 << 20}"]
+    elsewhere.cli("import", str(path))
+
+
+def test_a_job_with_an_environment_can_be_run_again_elsewhere(world, elsewhere, tmp_path):
+    """With its lock and its wheels it needs no index."""
+    make_wheel(tmp_path / "house", "alpha", "3.0")
+    nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple"}
+    world.environ.update(nowhere)
+    elsewhere.environ.update(nowhere)
+    given = {"requirements": ["alpha"], "wheels": str(tmp_path / "house")}
+    job = world.wait(world.submit(world.job_file("import alpha\nprint('alpha', alpha.VERSION)", environment=given)))["id"]
+    world.cli("export", job, "-o", str(tmp_path / "job.tar"))
+    (tmp_path / "house" / "alpha-3.0-py3-none-any.whl").unlink()
+    found = members(tmp_path / "job.tar")
+    assert {"lock.txt", "wheels.json", "wheels/alpha-3.0-py3-none-any.whl"} <= found.keys()
+    worse = write(tmp_path / "worse.tar", {**found, "wheels/alpha-3.0-py3-none-any.whl": b"x"})
+    refused(elsewhere, "import", str(worse), says=["is not the wheel of that name"])
+    poisoned = write(tmp_path / "poisoned.tar", {**found, "lock.txt": found["lock.txt"] + b"evil==1.0\n"})
+    refused(elsewhere, "import", str(poisoned), says=["lock.txt is not that of the environment"])
+    assert not list(elsewhere.store.glob("envs/*"))
+    elsewhere.cli("import", str(tmp_path / "job.tar"))
+    again = elsewhere.json("rerun", job)
+    assert elsewhere.wait(again["id"])["outcome"] == "succeeded"
+    assert "alpha 3.0" in elsewhere.log(again["id"])
 
 
 def test_importing_while_jobs_run(exported, world):

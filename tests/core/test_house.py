@@ -8,25 +8,28 @@ from msgspec.structs import replace
 
 from trainmaster.core.house import (
     CodeLink,
+    ContinuesLink,
     Item,
     JobLinks,
     Plan,
     code_of,
     codes_in_use,
     job_of,
+    needs_checkpoint_of,
     part_of,
     references,
     thinned,
     why_kept,
 )
-from trainmaster.core.job import Continues, Phase, StudyRef
+from trainmaster.core.job import Outcome, Phase, StudyRef
+from trainmaster.core.messages import job_file
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
 from trainmaster.testing.builders import a_job
 
 
 def links(job_id, *, continues=None, study=None, code=None, phase=Phase.FINISHED):
-    from_job = None if continues is None else Continues(job=continues)
+    from_job = None if continues is None else ContinuesLink(job=continues, checkpoint={"id": "1-000001"})
     return JobLinks(id=job_id, phase=phase, code=CodeLink(code), continues=from_job, study=study)
 
 
@@ -34,10 +37,36 @@ def finished(job_id):
     return replace(a_job(Phase.FINISHED), id=job_id)
 
 
-def test_a_job_is_needed_by_whom_it_is_named():
-    further = JobLinks(id="c", phase=Phase.FINISHED, continues=Continues(job="b", checkpoint_of="a"))
-    jobs = [links("a"), links("b", continues="a"), further, links("d", study=StudyRef(id="sweep", index=1))]
-    assert references(jobs) == {"a": ("b", "c"), "b": ("c",)}
+def test_a_job_is_needed_by_who_may_restore_its_checkpoint():
+    further = ContinuesLink(job="b", checkpoint={"id": "1-000001"}, checkpoint_of="a")
+    jobs = [
+        links("a"),
+        links("b", continues="a"),
+        replace(links("c"), continues=further),
+        links("d", study=StudyRef(id="sweep", index=1)),
+    ]
+    assert references(jobs) == {"a": ("b", "c")}
+
+
+def test_which_job_still_needs_anothers_checkpoint():
+    job = links("b", continues="a")
+    assert needs_checkpoint_of(job) == "a"
+    assert needs_checkpoint_of(replace(job, head={"id": "1-000001"})) is None
+    assert needs_checkpoint_of(replace(job, outcome=Outcome.SUCCEEDED)) is None
+    assert needs_checkpoint_of(replace(job, outcome=Outcome.STOPPED)) == "a"
+    assert needs_checkpoint_of(links("b")) is None
+    assert needs_checkpoint_of(replace(job, continues=ContinuesLink(job="a"))) is None, "that one had none"
+
+
+def test_what_a_study_has_finished_stays_until_it_is_over():
+    done, waits = StudyRef(id="sweep", index=1), StudyRef(id="sweep", index=2)
+    child = replace(finished("a"), study=done)
+    others = [links("a", study=done), links("x", phase=Phase.QUEUED), links("y", study=StudyRef(id="other", index=1))]
+    assert why_kept([child], [*others, links("b", study=waits)]) == {}
+    unfinished = [*others, links("b", study=waits, phase=Phase.QUEUED)]
+    assert why_kept([child], unfinished) == {"a": "b of its study has not finished"}
+    running = replace(a_job(Phase.RUNNING), id="b", study=waits)
+    assert why_kept([running], unfinished) == {"b": "it has not finished"}
 
 
 def test_who_was_submitted_together_needs_the_first_until_it_is_over():
@@ -48,11 +77,13 @@ def test_who_was_submitted_together_needs_the_first_until_it_is_over():
 
 
 def test_what_a_record_says_is_read_whatever_else_it_has():
-    text = b'{"v":1,"id":"b","phase":"finished","code":{"sha256":"f00d","files":3},"continues":{"job":"a"},"new":1}'
+    text = b'{"v":1,"id":"b","phase":"finished","code":{"sha256":"f00d"},"continues":{"job":"a","checkpoint":{"id":1}},"new":1}'
     read = msgspec.json.decode(text, type=JobLinks)
     assert references([read]) == {"a": ("b",)}
     assert codes_in_use([read, links("x")]) == {"f00d"}
     assert msgspec.json.decode(msgspec.json.encode(a_job()), type=JobLinks).id == a_job().id
+    in_store = msgspec.json.decode(msgspec.json.encode(job_file(a_job())), type=JobLinks)
+    assert (in_store.id, in_store.code.sha256) == (a_job().id, a_job().code.sha256)
 
 
 def test_who_is_needed_by_one_that_stays_stays():

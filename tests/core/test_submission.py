@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from trainmaster.core import checkpoints
 from trainmaster.core.decide import decide, place
 from trainmaster.core.instructions import OpenAttempt
 from trainmaster.core.job import Code, Continues, EndingKind, EnvironmentRef, JobId, JobRecord, Machine, Outcome, Phase, StudyRef
@@ -104,16 +103,6 @@ def test_whoever_goes_on_from_one_that_committed_nothing_inherits_what_that_one_
     assert third.continues is not None
     assert (third.continues.job, third.continues.source, third.continues.checkpoint) == ("second", "old", HEAD)
     assert opened(third).of_job == "old"
-
-
-def test_which_job_still_needs_anothers_checkpoint():
-    job = resumed(FAILED, fresh())
-    assert checkpoints.needs_checkpoint_of(job) == "old"
-    assert checkpoints.needs_checkpoint_of(replace(job, head=HEAD)) is None
-    assert checkpoints.needs_checkpoint_of(replace(job, outcome=Outcome.SUCCEEDED)) is None
-    assert checkpoints.needs_checkpoint_of(replace(job, outcome=Outcome.STOPPED)) == "old"
-    assert checkpoints.needs_checkpoint_of(fresh()) is None
-    assert checkpoints.needs_checkpoint_of(replace(job, continues=Continues(job=JobId("old")))) is None
 
 
 def test_a_repeated_job_begins_anew_with_the_same_seed():

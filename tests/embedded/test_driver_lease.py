@@ -66,3 +66,68 @@ def test_nobody_is_started_when_nothing_is_left_to_do(tmp_path):
             assert embedded.started == 0
 
     asyncio.run(play())
+
+
+class Slow:
+    """Keeps house until it is let go."""
+
+    def __init__(self) -> None:
+        self.told, self.go = asyncio.Event(), asyncio.Event()
+
+    async def is_due(self, wish) -> bool:
+        return False
+
+    async def keep(self, wish, over) -> None:
+        await over.wait()
+        self.told.set()
+        await self.go.wait()
+
+
+class KeepsHouse(Starts):
+    """Has nothing to drive, and house to keep."""
+
+    slow: Slow
+
+    @property
+    def house(self):
+        return self.slow
+
+    async def drive(self, is_over) -> None:
+        pass
+
+
+def test_who_only_keeps_house_any_more_does_not_look_like_a_driver(tmp_path):
+    """A job that is submitted meanwhile must not wait until all is pruned."""
+
+    async def play() -> None:
+        config = read_config({"TRAINMASTER_HOME": str(tmp_path), "TRAINMASTER_RETENTION_OLDER_THAN": "30d"})
+        async with opened(config) as real:
+            embedded = KeepsHouse(real.config, real.ports, real.store)
+            embedded.slow, before = Slow(), real.ports.clock.now()
+            driver = asyncio.create_task(embedded.be_the_driver())
+            await embedded.slow.told.wait()
+            while await real.ports.database.holder("driver", before) is not None:
+                assert not driver.done()
+                await asyncio.sleep(0)
+            await real.ports.database.add(a_job(Phase.RUNNING), [], at(0))
+            assert await embedded.ensure_driven()
+            embedded.slow.go.set()
+            await driver
+            assert embedded.started == 2, "and it looks once more itself"
+
+    asyncio.run(asyncio.wait_for(play(), 20))
+
+
+def test_who_fails_while_submitting_lets_others_keep_house(tmp_path):
+    kept: list[Embedded] = []  # as a traceback keeps it
+
+    async def submit() -> None:
+        async with opened(read_config({"TRAINMASTER_HOME": str(tmp_path)})) as embedded:
+            kept.append(embedded)
+            embedded.held.enter_context(embedded.home.submitting())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(submit())
+    with kept[0].home.alone() as nobody_submits:
+        assert nobody_submits

@@ -160,6 +160,12 @@ class BucketStore:
             parse_key(prefix)
         return self._listed(prefix, after or Key(""))
 
+    def list_folders(self, prefix: Key) -> list[Key]:
+        """One request for a thousand of them, however much they hold."""
+        with self._errors("list", prefix):
+            found = obstore.list_with_delimiter(self._clients.calls, to_name(parse_key(prefix)))
+        return sorted(to_key(name.rstrip("/")) for name in found["common_prefixes"])
+
     def delete_prefix(self, prefix: Key) -> int:
         """Remove the key and everything below it."""
         markers, rest = in_deletion_order(entry.key for entry in self.list_keys(prefix))

@@ -169,6 +169,12 @@ class FolderStore:
         """Everything below `prefix`, in ascending order; an empty prefix means the whole store."""
         return self._walk(f"{parse_key(prefix)}/" if prefix else "", after or "")
 
+    def list_folders(self, prefix: Key) -> list[Key]:
+        """One look into one folder."""
+        below = f"{parse_key(prefix)}/"
+        with self._errors("list", prefix), self.opened_root() as root:
+            return sorted(Key(below + name.rstrip("/")) for name in _folders(root, below))
+
     def delete_prefix(self, prefix: Key) -> int:
         """Remove the key, everything below it, and the folders that held it."""
         markers, rest = in_deletion_order(entry.key for entry in self.list_keys(parse_key(prefix)))
@@ -331,6 +337,18 @@ def _entries(root: int, below: str, after: str) -> Iterator[Entry]:
             yield from _entries(root, below + name, after)
         elif (entry := entries[name]) is not None:
             yield entry
+
+
+def _folders(root: int, below: str) -> list[str]:
+    try:
+        folder = os.open(below, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    try:
+        with os.scandir(folder) as found:
+            return [name for name in _names(found, below, "") if name.endswith("/")]
+    finally:
+        os.close(folder)
 
 
 def _names(found: Iterator[os.DirEntry[str]], below: str, after: str) -> Iterator[str]:

@@ -27,10 +27,14 @@ class HomeFolder:
         self._path, self._now_s, self._store, self._memories = path, now_s, store, memories
 
     @contextlib.contextmanager
-    def submitting(self) -> Iterator[None]:
+    def submitting(self, waits: Callable[[], object] = lambda: None) -> Iterator[None]:
         """A shared lock; waits while somebody removes code that nobody needs, which takes a moment."""
         with self._lock_file("code.lock") as descriptor:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waits()
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
             yield
 
     @contextlib.contextmanager
@@ -68,11 +72,24 @@ class HomeFolder:
 
     def unborn(self, older_than_s: float) -> list[str]:
         """Environments without an end and imports without an importer."""
-        found = [file.stem for file, _ in self._old("environments", older_than_s) if file.suffix == ".json"]
+        with self.nobody_imports() as is_known:
+            return sorted(self._given_up(older_than_s) if is_known else self._unsubmitted(older_than_s))
+
+    @contextlib.contextmanager
+    def nobody_imports(self) -> Iterator[bool]:
+        """The lock of those who import, if it is free."""
         with self._lock_file("import.lock") as descriptor:
-            if _taken(descriptor, 0.0):
-                found += [file.name for file, _ in self._old("importing", 0.0)]
-        return sorted(set(found))
+            yield _taken(descriptor, 0.0)
+
+    def is_unborn(self, job_id: str, older_than_s: float) -> bool:
+        """Asked under the lock of those who import, which `unborn` would wait for in vain."""
+        return job_id in self._given_up(older_than_s)
+
+    def _given_up(self, older_than_s: float) -> set[str]:
+        return self._unsubmitted(older_than_s) | {file.name for file, _ in self._old("importing", 0.0)}
+
+    def _unsubmitted(self, older_than_s: float) -> set[str]:
+        return {file.stem for file, _ in self._old("environments", older_than_s) if file.suffix == ".json"}
 
     def forget(self, job_id: str) -> None:
         """Its environment, what is remembered of its machines, and a note of its import."""
@@ -92,16 +109,20 @@ class HomeFolder:
         (self._path / "packing" / name).unlink(missing_ok=True)
 
     def sizes(self) -> dict[str, int]:
-        """Each folder by its name; the database, its journal and the other files at the top together."""
+        """Each folder by its name; the database, its journal and the other files at the top together.
+
+        A file with several names counts where it is met first: packages of environments are links into the cache.
+        """
         found: dict[str, int] = {}
+        seen: set[tuple[int, int]] = set()
         if not self._path.is_dir():
             return found
-        for entry in os.scandir(self._path):
+        for entry in sorted(os.scandir(self._path), key=lambda one: one.name):
             is_folder = entry.is_dir(follow_symlinks=False)
             if is_folder and self._store is not None and Path(entry.path) == self._store:
                 continue
             name = entry.name if is_folder else "database" if entry.name.startswith("trainmaster.db") else "files"
-            found[name] = found.get(name, 0) + (_size_of(entry.path) if is_folder else _file_size(entry))
+            found[name] = found.get(name, 0) + (_size_of(entry.path, seen) if is_folder else _file_size(entry))
         return found
 
     def _old(self, folder: str, older_than_s: float) -> list[tuple[Path, int]]:
@@ -143,12 +164,14 @@ def _file_size(entry: os.DirEntry[str]) -> int:
     return 0
 
 
-def _size_of(folder: str) -> int:
-    """Bytes of all files below; what has two names counts once."""
-    sizes: dict[tuple[int, int], int] = {}
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                status = os.lstat(os.path.join(place, name))
-                sizes[status.st_dev, status.st_ino] = status.st_size
-    return sum(sizes.values())
+def _size_of(folder: str, seen: set[tuple[int, int]]) -> int:
+    """Bytes of all files below that were not seen yet; what has several names counts once."""
+    total = 0
+    for path in (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names):
+        with contextlib.suppress(OSError):
+            status = os.lstat(path)
+            file = (status.st_dev, status.st_ino)
+            total += status.st_size if file not in seen else 0
+            if status.st_nlink > 1:
+                seen.add(file)
+    return total

@@ -1,7 +1,8 @@
 """How is a job written into one file, and what must hold before such a file is believed?
 
 The file is a plain tar: `record.json`, `story.jsonl`, everything below the job's prefix in the store as `store/…`, its code as
-`code.tar.zst`, the lock of its environment as `lock.txt`, and last `manifest.json`, which names each with its size and hash.
+`code.tar.zst`, the lock of its environment as `lock.txt`, the wheels of its submission as `wheels.json` and `wheels/…`, and last
+`manifest.json`, which names each with its size and hash. What several jobs share is believed only where its name is its hash.
 What is cut off has no manifest. Nothing is ever unpacked to a place that the archive names: its files become keys of the store.
 """
 
@@ -19,6 +20,8 @@ import msgspec
 from blake3 import blake3
 from msgspec import Struct
 
+from trainmaster.adapters.environments.lock_file import parse_lock
+from trainmaster.adapters.environments.trouble import EnvironmentTrouble
 from trainmaster.adapters.plain_tar import END, NotPlain, TarEntry, file_header, padding, read_entries
 from trainmaster.adapters.source_unpack import opened_snapshot
 from trainmaster.core import checkpoints, invariants
@@ -26,10 +29,12 @@ from trainmaster.core.facts import ExitReport, Heartbeat
 from trainmaster.core.job import JobRecord
 from trainmaster.core.messages import ClaimFile, JobFile, Manifest, OpenFile, OrderFile, PrunedFile
 from trainmaster.core.story import StoryLine
+from trainmaster.core.submission import environment_key
 from trainmaster.errors import InvalidSource, Refused
 from trainmaster.spec import layout
 
 MANIFEST, RECORD, STORY, CODE, LOCK, STORE = "manifest.json", "record.json", "story.jsonl", "code.tar.zst", "lock.txt", "store/"
+WHEELS, WHEEL = "wheels.json", "wheels/"
 VERSION = 1
 _FILES_MAX = 1_000_000
 #: What is read into memory to be looked at is not larger.
@@ -65,6 +70,10 @@ class Verified(Struct, frozen=True, kw_only=True):
     record: JobRecord
     story: list[StoryLine]
     files: dict[str, ArchivedFile]
+    #: where the lock goes; None: there is none, or none that others may share
+    lock: layout.Key | None = None
+    #: wheel → hash of its bytes
+    wheels: dict[str, str] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -138,9 +147,11 @@ class _Found(Struct):
     """What one pass over an archive saw."""
 
     files: dict[str, ArchivedFile]
-    #: contents that are looked at
+    #: contents that are looked at in the end; others are looked at on the way, so that an archive may be larger than our memory
     values: dict[str, bytes]
     code_sha256: str = ""
+    #: wheel → hash of its bytes
+    wheels: dict[str, str] = {}
 
 
 def _read_all(file: BinaryIO, progress: Callable[[int], None]) -> _Found:
@@ -162,12 +173,16 @@ def _read_all(file: BinaryIO, progress: Callable[[int], None]) -> _Found:
 
         if entry.path == CODE:
             found.code_sha256 = _snapshot_sha256(pieces(), entry.size_bytes)
+        elif entry.path.startswith(WHEEL):
+            found.wheels[entry.path.removeprefix(WHEEL)] = _sha256(pieces())
         else:
             for piece in pieces():
                 if is_looked_at:
                     kept.append(piece)
-        if is_looked_at:
+        if entry.path in _KEPT:
             found.values[entry.path] = b"".join(kept)
+        elif is_looked_at:
+            _check_value(entry.path, b"".join(kept))
         found.files[entry.path] = ArchivedFile(path=entry.path, size_bytes=entry.size_bytes, blake3=hasher.hexdigest())
     return found
 
@@ -177,14 +192,56 @@ def _verified(found: _Found) -> Verified:
     files = {path: file for path, file in found.files.items() if path != MANIFEST}
     _refuse_clashes(files)
     story = [_decoded(STORY, line, StoryLine) for line in found.values.get(STORY, b"").splitlines()]
-    for path, value in found.values.items():
-        _check_value(record, path, value)
+    _check_own(record, found.values)
     code = record.code.sha256
     if code is not None and CODE in files and found.code_sha256 != code:
         raise NotPlain(f"{CODE} is not the code that the job ran")
     if code is None and CODE in files:
         raise NotPlain(f"it holds {CODE}, but the job ran in place")
-    return Verified(record=record, story=story, files=files)
+    return Verified(record=record, story=story, files=files, lock=_lock(record, found), wheels=_wheels(record, found))
+
+
+def _check_own(record: JobRecord, values: dict[str, bytes]) -> None:
+    """What lies in the store of the job itself is the same job's."""
+    sealed, spec = f"{STORE}record.json", f"{STORE}spec.json"
+    if sealed in values and _decoded(sealed, values[sealed], JobRecord) != record:
+        raise NotPlain(f"{sealed} is the record of another job")
+    if spec in values and _decoded(spec, values[spec], JobFile).id != record.id:
+        raise NotPlain(f"{spec} belongs to another job")
+
+
+def lock_name(record: JobRecord) -> str:
+    """Name of the environment that the job ran in, or was to run in; empty: it had none of its own."""
+    return environment_key(record) or record.lock
+
+
+def _lock(record: JobRecord, found: _Found) -> layout.Key | None:
+    """All jobs of a home share locks: only one whose name is the hash of what it says is believed."""
+    if LOCK not in found.values:
+        return None
+    try:
+        lock = parse_lock(found.values[LOCK].decode(), LOCK)
+    except (EnvironmentTrouble, UnicodeDecodeError) as error:
+        raise NotPlain(f"{LOCK} cannot be read") from error
+    if lock.head.kind == "conda":
+        return None  # it is named by what was asked for, not by what it says
+    if lock.key != lock_name(record):
+        raise NotPlain(f"{LOCK} is not that of the environment the job ran in")
+    return layout.environment_lock(lock.key)
+
+
+def _wheels(record: JobRecord, found: _Found) -> dict[str, str]:
+    """The same of wheels."""
+    if WHEELS not in found.values and not found.wheels:
+        return {}
+    value = found.values.get(WHEELS, b"")
+    if hashlib.sha256(value).hexdigest() != record.wheelhouse:
+        raise NotPlain(f"{WHEELS} is not that of the job")
+    wanted = _decoded(WHEELS, value, dict[str, str])
+    for name in sorted(wanted.keys() | found.wheels.keys()):
+        if wanted.get(name) != found.wheels.get(name):
+            raise NotPlain(f"{WHEEL}{name} is not the wheel of that name in {WHEELS}")
+    return wanted
 
 
 def _record(found: _Found) -> JobRecord:
@@ -221,7 +278,8 @@ def _refuse_clashes(files: dict[str, ArchivedFile]) -> None:
     """Names we know, and none that is a file and a folder at once."""
     folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
     for path in files:
-        if path not in {RECORD, STORY, CODE, LOCK} and not path.startswith(STORE):
+        is_wheel = path.startswith(WHEEL) and "/" not in path.removeprefix(WHEEL)
+        if path not in {RECORD, STORY, CODE, LOCK, WHEELS} and not is_wheel and not path.startswith(STORE):
             raise NotPlain(f"{path} does not belong into it")
         if path in folders or len(path.encode()) > _KEY_BYTES_MAX:
             raise NotPlain(f"{path[:200]} is a file and a folder at once, or too long")
@@ -231,14 +289,18 @@ _FILE_KINDS: dict[str, type[Struct]] = {"open.json": OpenFile, "claim": ClaimFil
 _NODE_KINDS: dict[str, type[Struct]] = {"exit.json": ExitReport, "heartbeat.json": Heartbeat}
 
 
+#: What is looked at once all of it was read.
+_KEPT = frozenset({MANIFEST, RECORD, STORY, LOCK, WHEELS, f"{STORE}record.json", f"{STORE}spec.json"})
+
+
 def _is_looked_at(path: str) -> bool:
-    if path in {MANIFEST, RECORD, STORY}:
+    if path in _KEPT:
         return True
     parts = path.removeprefix(STORE).split("/")
     if not path.startswith(STORE):
         return False
     match parts:
-        case ["record.json"] | ["spec.json"] | ["pruned.json"]:
+        case ["pruned.json"]:
             return True
         case ["attempts", _, name]:
             return name in _FILE_KINDS
@@ -252,16 +314,9 @@ def _is_looked_at(path: str) -> bool:
             return False
 
 
-def _check_value(record: JobRecord, path: str, value: bytes) -> None:
+def _check_value(path: str, value: bytes) -> None:
     """What commands read must be readable; they trust their store."""
-    parts = path.removeprefix(STORE).split("/")
-    match parts if path.startswith(STORE) else []:
-        case ["record.json"]:
-            if _decoded(path, value, JobRecord) != record:
-                raise NotPlain(f"{path} is the record of another job")
-        case ["spec.json"]:
-            if _decoded(path, value, JobFile).id != record.id:
-                raise NotPlain(f"{path} belongs to another job")
+    match path.removeprefix(STORE).split("/"):
         case ["pruned.json"]:
             _decoded(path, value, PrunedFile)
         case ["attempts", _, name]:
@@ -294,6 +349,13 @@ def _decoded_json(path: str, line: bytes) -> object:
     except (ValueError, RecursionError) as error:
         raise NotPlain(f"{path} cannot be read: {str(error)[:150]}") from error
     return found
+
+
+def _sha256(pieces: Iterator[bytes]) -> str:
+    sha256 = hashlib.sha256()
+    for piece in pieces:
+        sha256.update(piece)
+    return sha256.hexdigest()
 
 
 def _snapshot_sha256(pieces: Iterator[bytes], size_bytes: int) -> str:

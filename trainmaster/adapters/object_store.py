@@ -67,6 +67,10 @@ class AsyncDoor:
         """Everything below `prefix` + "/", in ascending key order, after `after`. Repeatable."""
         return await _call(self._is_instant, lambda: list(self._blocking.list_keys(prefix, after=after)))
 
+    async def list_folders(self, prefix: Key) -> list[Key]:
+        """What lies right below `prefix` + "/" and has something below it, ascending. Repeatable."""
+        return await _call(self._is_instant, lambda: self._blocking.list_folders(prefix))
+
     async def delete_prefix(self, prefix: Key) -> int:
         """Remove everything below `prefix` + "/" and the key itself; how many objects went. Repeatable."""
         return await _call(self._deletes_instantly, lambda: self._blocking.delete_prefix(prefix))

@@ -21,7 +21,7 @@ _KINDS = {
     "job": "job",
     "model_kept": "all but model",
     "leftover": "files of no job",
-    "unknown": "job of no home",
+    "unknown": "not of this home",
     "code": "code",
     "packing": "unfinished packing",
 }
@@ -116,7 +116,9 @@ def prune_command(yes: bool, dry_run: bool, as_json: bool, **flags: Any) -> int:
             return 0
         if not as_json:
             _show_items(plan)
-        _confirm(f"remove {render.size(plan.size_bytes)}?", yes=yes)
+        foreign = sum(item.kind == "unknown" for item in plan.items)
+        theirs = f", with {render.count(foreign, 'job')} that another home may have" if foreign else ""
+        _confirm(f"remove {render.size(plan.size_bytes)}{theirs}?", yes=yes)
         await embedded.ensure_driven()
         gone = [item async for item in house.carry_out(plan)]
         if as_json:

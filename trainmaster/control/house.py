@@ -7,6 +7,7 @@ A job goes in this order, so that a kill anywhere leaves nothing half shown and 
 2. Its spec in the store goes, so that a machine that comes late finds no job; then everything below its prefix, and what the home
    holds of it.
 3. Its snapshot of code goes, if no job has it: neither one that is remembered, nor one in the store that this home does not know.
+   While we cannot read what such a job needs, no code goes.
 4. The note goes.
 
 Whoever keeps house next finds the notes that are left and goes on at 2. A job whose model is kept loses checkpoints, logs and
@@ -19,15 +20,16 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import msgspec
 
 from trainmaster.control.observe import Ports
 from trainmaster.core import house
-from trainmaster.core.house import Item, Plan, Wish
+from trainmaster.core.house import Item, JobLinks, Plan, Wish
 from trainmaster.core.job import JobId, JobRecord, Phase
-from trainmaster.core.messages import JobFile, PrunedFile
+from trainmaster.core.messages import PrunedFile
 from trainmaster.errors import Refused, RevisionConflict, TrainmasterError
 from trainmaster.ports.database import Leftover, Selection, WorkLease
 from trainmaster.ports.home import Home
@@ -40,9 +42,18 @@ _log = logging.getLogger("trainmaster.driver")
 UNKNOWN_S = 24 * 3600.0
 _ALL = 10_000_000
 _BATCH = 50
+_AT_ONCE = 16
 _SETTLE_S, _SETTLE_POLL_S = 20.0, 0.1
 #: How often it is asked whether today's pruning is done.
 _ASK_S = 3600.0
+
+
+class _Foreign(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs in the store that this home does not know: another home's, or those of a database that was lost."""
+
+    links: tuple[JobLinks, ...] = ()
+    #: jobs of which we cannot read what they need
+    unreadable: tuple[str, ...] = ()
 
 
 class House:
@@ -50,7 +61,7 @@ class House:
 
     def __init__(self, ports: Ports, home: Home) -> None:
         self._ports, self._home = ports, home
-        self._foreign: frozenset[str] | None = None
+        self._foreign: _Foreign | None = None
 
     # -- deleting
 
@@ -58,10 +69,10 @@ class House:
         """Remove finished jobs whole, all or, where one may not go, none; who went. Others may have been faster."""
         self._foreign = None
         await self.finish()
-        why = house.why_kept(jobs, await self._ports.database.links())
+        why = house.why_kept(jobs, await self._links())
         for job in jobs:
             if job.id in why:
-                hint = f"stop it first: trainmaster stop {job.id}" if not job.is_finished else "delete both, or keep both"
+                hint = "delete both, or keep both" if why[job.id].endswith("needs it") else "wait for it, or stop it first"
                 raise Refused(f"{job.id} cannot be deleted: {why[job.id]}", hint=hint)
         gone: list[JobId] = []
         # The newest first: who needs another is younger, and nobody ever needs what is gone.
@@ -92,9 +103,9 @@ class House:
     async def _remove_records(self, jobs: Sequence[JobRecord], gone: list[Leftover]) -> list[JobRecord]:
         """Add those that went to `gone`; the answer are those that somebody still looks after."""
         unsettled: list[JobRecord] = []
-        with self._home.alone() as nobody_submits:
+        async with self._alone() as nobody_submits:
             _refuse_rush(nobody_submits=nobody_submits)
-            why = house.why_kept(jobs, await self._ports.database.links())
+            why = house.why_kept(jobs, await self._links())
             for job in jobs:
                 if job.id in why:
                     continue  # somebody began to need it since we looked
@@ -123,37 +134,63 @@ class House:
     async def _drop_codes(self, wanted: Iterable[str]) -> list[str]:
         """Remove those snapshots that no job has; none while somebody submits: then prune finds them later."""
         codes = sorted(set(wanted) - house.codes_in_use(await self._ports.database.links()))
-        if not codes:
+        if not codes or (await self._others()).unreadable:
             return []
-        if self._foreign is None:
-            self._foreign = await self._unknown_codes(await self._list(layout.Key("jobs")))
-        foreign, gone = self._foreign, list[str]()
-        with self._home.alone() as nobody_submits:
-            in_use = foreign | house.codes_in_use(await self._ports.database.links())
+        gone: list[str] = []
+        async with self._alone() as nobody_submits:
+            in_use = house.codes_in_use(await self._links())
             for code in codes if nobody_submits else ():
                 if code not in in_use:
                     await self._ports.store.delete_prefix(layout.code(code))
                     gone.append(code)
         return gone
 
-    async def _unknown_codes(self, entries: Sequence[Entry]) -> frozenset[str]:
-        """Snapshots of jobs in the store that this home does not know: another home's, or those of a database that was lost."""
-        known = {links.id for links in await self._ports.database.links()}
-        known |= {str(leftover.job_id) for leftover in await self._ports.database.leftovers()}
-        found: set[str] = set()
-        for entry in entries:
-            job_id = house.job_of(entry.key)
-            if job_id is not None and job_id not in known and entry.key == layout.spec(job_id):
-                try:
-                    file = msgspec.json.decode(await self._ports.store.get(entry.key) or b"", type=JobFile)
-                except msgspec.DecodeError:
-                    continue
-                if file.code.sha256 is not None:
-                    found.add(file.code.sha256)
-        return frozenset(found)
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[bool]:
+        """Waited for in a thread: whoever keeps house may be driving jobs, too."""
+        lock = self._home.alone()
+        nobody_submits = await asyncio.to_thread(lock.__enter__)
+        try:
+            yield nobody_submits
+        finally:
+            lock.__exit__(None, None, None)
 
-    async def _list(self, prefix: Key) -> list[Entry]:
-        return await self._ports.store.list_keys(prefix)
+    async def _links(self) -> list[JobLinks]:
+        """What each job needs: of this home as they are now, of others as they were when we looked."""
+        return [*await self._ports.database.links(), *(await self._others()).links]
+
+    async def _others(self) -> _Foreign:
+        if self._foreign is None:
+            self._foreign = await self._read_others(
+                key.rpartition("/")[2] for key in await self._ports.store.list_folders(Key("jobs"))
+            )
+        return self._foreign
+
+    async def _read_others(self, job_ids: Iterable[str]) -> _Foreign:
+        """What those jobs need that this home does not know, several asked for at once."""
+        ours = {links.id for links in await self._ports.database.links()} | set(self._home.unborn(UNKNOWN_S))
+        ours |= {str(leftover.job_id) for leftover in await self._ports.database.leftovers()}
+        theirs, slots = [job_id for job_id in job_ids if job_id not in ours], asyncio.Semaphore(_AT_ONCE)
+
+        async def read(job_id: str) -> JobLinks | str | None:
+            async with slots:
+                return await self._read_one(job_id)
+
+        found = await asyncio.gather(*map(read, theirs))
+        return _Foreign(
+            links=tuple(one for one in found if isinstance(one, JobLinks)),
+            unreadable=tuple(one for one in found if isinstance(one, str)),
+        )
+
+    async def _read_one(self, job_id: str) -> JobLinks | str | None:
+        """A job that is over has sealed its record, which tells more than its spec. Its id: what is there cannot be read."""
+        is_there = False
+        for key in (layout.record(job_id), layout.spec(job_id)):
+            value = await self._ports.store.get(key)
+            if value is not None and (links := _read_links(value)) is not None:
+                return links
+            is_there |= value is not None
+        return job_id if is_there else None
 
     # -- pruning
 
@@ -161,20 +198,23 @@ class House:
         """Everything that would go now; nothing is changed."""
         now = self._ports.clock.now()
         by_job: dict[str, list[Entry]] = {}
-        for entry in await self._list(layout.Key("jobs")):
+        for entry in await self._ports.store.list_keys(layout.Key("jobs")):
             job_id = house.job_of(entry.key)
             if job_id is not None:
                 by_job.setdefault(job_id, []).append(entry)
         links = await self._ports.database.links()
-        known = {job.id for job in links}
         chosen = await self._chosen(wish, now)
-        why = house.why_kept(chosen, links)
+        self._foreign = await self._read_others(by_job)
+        why = house.why_kept(chosen, [*links, *self._foreign.links])
         going = [job for job in chosen if job.id not in why]
-        self._foreign = await self._unknown_codes([entry for found in by_job.values() for entry in found])
         items = [item for job in going if (item := _job_item(job, by_job.get(job.id, []), now, wish)) is not None]
-        items += await self._leftover_items(wish, known, by_job, now)
+        items += await self._leftover_items(wish, links, by_job, now)
         gone = {str(job.id) for job in going} if not wish.keep_models else set()
-        items += await self._code_items(links, gone, now)
+        codes = await self._code_items([*links, *self._foreign.links], gone, now)
+        if self._foreign.unreadable and codes:
+            why |= dict.fromkeys(self._foreign.unreadable, "its spec.json cannot be read; while it lies there no code goes")
+        else:
+            items += codes
         items += [
             Item(kind="packing", name=name, size_bytes=size, why="left by a submission that was killed")
             for name, size in self._home.old_packing(UNKNOWN_S)
@@ -198,26 +238,30 @@ class House:
         found = [job for job in found if wish.study is None or (job.study is not None and job.study.id == wish.study)]
         return [job for job in found if job.finished_at is not None and job.finished_at <= before]
 
-    async def _leftover_items(self, wish: Wish, known: set[str], by_job: dict[str, list[Entry]], now: datetime) -> list[Item]:
+    async def _leftover_items(
+        self, wish: Wish, links: Sequence[JobLinks], by_job: dict[str, list[Entry]], now: datetime
+    ) -> list[Item]:
         """What was begun and became no job, or was deleted and is not cleared; with `unknown`, also what nobody here knows."""
+        known = {job.id for job in links}
+        ours = known | house.references(links).keys()
         whys = {leftover.job_id: "its deletion was not done" for leftover in await self._ports.database.leftovers()}
         unborn = {job_id: "never became a job" for job_id in self._home.unborn(UNKNOWN_S) if job_id not in known}
         left = {**unborn, **{str(job_id): why for job_id, why in whys.items()}}
         items = [_entries_item("leftover", job_id, by_job.get(job_id, []), why) for job_id, why in sorted(left.items())]
         old_s = (now - timedelta(seconds=UNKNOWN_S)).timestamp()
         for job_id, entries in by_job.items() if wish.unknown else ():
-            if job_id not in known and job_id not in left and max(entry.modified_at_s for entry in entries) <= old_s:
-                items.append(_entries_item("unknown", job_id, entries, "not a job of this home"))
+            if job_id not in ours and job_id not in left and max(entry.modified_at_s for entry in entries) <= old_s:
+                items.append(_entries_item("unknown", job_id, entries, "another home may have it"))
         return items
 
-    async def _code_items(self, links: Sequence[house.JobLinks], gone: Collection[str], now: datetime) -> list[Item]:
+    async def _code_items(self, links: Sequence[JobLinks], gone: Collection[str], now: datetime) -> list[Item]:
         """Snapshots that nobody has any more; a young one may be of a job that is just being submitted."""
-        in_use = house.codes_in_use(job for job in links if job.id not in gone) | (self._foreign or frozenset())
+        in_use = house.codes_in_use(job for job in links if job.id not in gone)
         freed = house.codes_in_use(job for job in links if job.id in gone)
         old_s = (now - timedelta(seconds=UNKNOWN_S)).timestamp()
         return [
             Item(kind="code", name=code, size_bytes=entry.size_bytes, why="no other job has it")
-            for entry in await self._list(layout.Key("code"))
+            for entry in await self._ports.store.list_keys(layout.Key("code"))
             if (code := house.code_of(entry.key)) is not None
             and code not in in_use
             and (code in freed or entry.modified_at_s <= old_s)
@@ -230,7 +274,7 @@ class House:
         for start in range(0, len(jobs), _BATCH):
             for job_id in await self._delete_some(jobs[start : start + _BATCH]):
                 yield by_id[job_id]
-        await self.finish()
+        cleared = {str(leftover.job_id) for leftover in await self.finish()}
         codes = {item.name: item for item in plan.items if item.kind == "code"}
         for code in await self._drop_codes(codes):
             yield codes[code]
@@ -239,25 +283,28 @@ class House:
             for item in await self._thin_some(thin[start : start + _BATCH], plan):
                 yield item
         for item in plan.items:
-            if item.kind in {"leftover", "unknown", "packing"} and await self._carry_out_one(item):
+            is_left = item.kind in {"leftover", "unknown", "packing"}
+            if is_left and (item.name in cleared or await self._carry_out_one(item)):
                 yield item
 
     async def _carry_out_one(self, item: Item) -> bool:
         if item.kind == "packing":
             self._home.drop_packing(item.name)
             return True
-        if await self._ports.database.load(JobId(item.name)) is not None:
-            return False  # it became a job after all
-        await self._clear_files(item.name)
+        with self._home.nobody_imports() as is_free:
+            is_given_up = item.kind == "unknown" or self._home.is_unborn(item.name, UNKNOWN_S)
+            if not is_free or not is_given_up or await self._ports.database.load(JobId(item.name)) is not None:
+                return False  # somebody is at it, or it became a job after all
+            await self._clear_files(item.name)
         return True
 
     async def _thin_some(self, items: Sequence[Item], plan: Plan) -> list[Item]:
         """Checkpoints, logs and outputs go; first it is written down, while nobody submits, so that nobody wonders."""
         said = msgspec.json.encode(PrunedFile(at=self._ports.clock.now()))
         thinned: list[Item] = []
-        with self._home.alone() as nobody_submits:
+        async with self._alone() as nobody_submits:
             _refuse_rush(nobody_submits=nobody_submits)
-            links = await self._ports.database.links()
+            links = await self._links()
             needed_by, known = house.references(links), {job.id for job in links}
             for item in items:
                 if item.name in known and not set(needed_by.get(item.name, ())) - plan.going:
@@ -275,12 +322,12 @@ class House:
         return wish is not None and await self._ports.database.holder("retention", self._ports.clock.now()) is None
 
     async def keep(self, wish: Wish, over: asyncio.Event) -> None:
-        """Prune once a day until it is over; what was begun is done first. Trouble is told, and tried again another day."""
+        """Prune once a day until it is over; what was begun is done first. After trouble it is tried again within the day."""
         while True:
             try:
                 await self._keep_today(wish)
             except (TrainmasterError, OSError) as error:
-                _log.warning("retention is not done today: %s", error)
+                _log.warning("retention could not be done and is tried again later: %s", error)
             try:
                 await asyncio.wait_for(over.wait(), _ASK_S)
             except TimeoutError:
@@ -289,15 +336,16 @@ class House:
 
     async def _keep_today(self, wish: Wish) -> None:
         now = self._ports.clock.now()
-        # Held by nobody who lives, so that it is held for the day.
+        # Held by nobody who lives, so that it is held until then: a while for a try, and for the day once it is done.
         today = WorkLease(name="retention", owner=f"retention-{secrets.token_hex(4)}")
-        if not await self._ports.database.hold(today, now, now + timedelta(days=1)):
+        if not await self._ports.database.hold(today, now, now + timedelta(seconds=_ASK_S)):
             return
         plan = await self.plan(wish)
         total = 0
         async for item in self.carry_out(plan):
             total += item.size_bytes
             _log.info("retention: removed %s %s: %s, %d bytes", item.kind, item.name, item.why, item.size_bytes)
+        await self._ports.database.hold(today, self._ports.clock.now(), now + timedelta(days=1))
         _log.info("retention: %d bytes removed in all; %d jobs stay because others need them", total, len(plan.kept))
 
 
@@ -321,6 +369,13 @@ def _job_item(job: JobRecord, entries: Sequence[Entry], now: datetime, wish: Wis
 
 def _entries_item(kind: str, name: str, entries: Sequence[Entry], why: str) -> Item:
     return Item(kind=kind, name=name, size_bytes=sum(entry.size_bytes for entry in entries), objects=len(entries), why=why)
+
+
+def _read_links(value: bytes) -> JobLinks | None:
+    try:
+        return msgspec.json.decode(value, type=JobLinks)
+    except msgspec.DecodeError:
+        return None
 
 
 def _ago(since: timedelta) -> str:

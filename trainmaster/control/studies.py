@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from trainmaster.control.observe import Ports
@@ -11,10 +12,12 @@ from trainmaster.control.service import Service
 from trainmaster.core.decide import decide, request_stop
 from trainmaster.core.facts import Facts, Seen, Sighting
 from trainmaster.core.job import JobId, JobRecord, Outcome, Reason, StopRequest
+from trainmaster.core.messages import job_file
 from trainmaster.core.study import Child, StudyRecord
 from trainmaster.core.submission import submitted_line
 from trainmaster.errors import Refused, RevisionConflict, UnknownJob
 from trainmaster.ports.database import Change, NewJob, Selection
+from trainmaster.spec import layout
 
 _ALL = 1_000_000
 
@@ -35,6 +38,8 @@ class Studies:
             # The placer looks at the queue whenever it changes: nobody needs to look at each job now.
             wake_at = decide(job, nothing, now, self._ports.timing).wake_at
             new.append(NewJob(job=job, lines=(submitted_line(job),), wake_at=wake_at or now))
+        # One spec tells other homes that share the store which code is needed; the others come with the first attempts.
+        await self._ports.store.put(layout.spec(jobs[0].id), msgspec.json.encode(job_file(jobs[0])))
         try:
             await self._ports.database.add_many(new, study)
         except RevisionConflict as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from trainmaster.core.job import CheckpointRef, Continues, JobId, JobRecord, Outcome
+from trainmaster.core.job import CheckpointRef, Continues, JobRecord
 from trainmaster.core.messages import Manifest
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key, parse_checkpoint_id
@@ -32,13 +32,6 @@ def inherited(job: JobRecord) -> Continues | None:
     """What the newest attempt goes on from when that is another job's work: until an attempt before it has committed its own."""
     is_own = any(attempt.head is not None for attempt in job.attempts[:-1])
     return None if is_own or job.continues is None or job.continues.checkpoint is None else job.continues
-
-
-def needs_checkpoint_of(job: JobRecord) -> JobId | None:
-    """The job whose checkpoint this one, or whoever goes on from it, may still restore; None: it has its own, or needs none."""
-    if job.head is not None or job.outcome is Outcome.SUCCEEDED or job.continues is None or job.continues.checkpoint is None:
-        return None
-    return job.continues.source
 
 
 def stand_ins(resumes: CheckpointRef, accepted_heads: Iterable[str], commits: Iterable[CheckpointRef]) -> list[CheckpointRef]:

@@ -1,6 +1,6 @@
 """What of the jobs that are over may go, who still needs it, and what takes how much room?
 
-A job may need another one: it went on from its checkpoint, or belongs to its study. Then the other one stays as long as it.
+A job stays while another one may still restore its checkpoint, and while its study has jobs that have not finished.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from trainmaster.core.job import Continues, JobId, JobRecord, Outcome, Phase, StudyRef
+from trainmaster.core.job import JobRecord, Outcome, Phase, StudyRef
 from trainmaster.core.search import Search
 from trainmaster.spec import layout
 from trainmaster.spec.layout import Key
@@ -28,13 +28,28 @@ class CodeLink(Struct, frozen=True):
     sha256: str | None = None
 
 
+class ContinuesLink(Struct, frozen=True, kw_only=True):
+    """Which job a job goes on from."""
+
+    job: str
+    #: None: that one had committed nothing
+    checkpoint: object = None
+    checkpoint_of: str = ""
+
+
 class JobLinks(Struct, frozen=True, kw_only=True):
-    """What a record says about what it needs: read from the same bytes, several times faster. Fields may be missing in it."""
+    """What a record, or a spec in the store, says about what it needs: read from the same bytes, several times faster.
+
+    So little is read that those of a newer release are understood, too. A spec tells nothing of how far the job is.
+    """
 
     id: str
-    phase: Phase
-    code: CodeLink = CodeLink()
-    continues: Continues | None = None
+    code: CodeLink
+    phase: Phase = Phase.QUEUED
+    outcome: Outcome | None = None
+    #: its newest accepted commit
+    head: object = None
+    continues: ContinuesLink | None = None
     study: StudyRef | None = None
 
 
@@ -108,17 +123,25 @@ class Usage(Struct, frozen=True, kw_only=True):
     home: dict[str, int] = {}
 
 
+def needs_checkpoint_of(job: JobLinks) -> str | None:
+    """The job whose checkpoint this one, or whoever goes on from it, may still restore; None: it has its own, or needs none."""
+    continues = job.continues
+    if job.head is not None or job.outcome is Outcome.SUCCEEDED or continues is None or continues.checkpoint is None:
+        return None
+    return continues.checkpoint_of or continues.job
+
+
 def references(jobs: Iterable[JobLinks]) -> dict[str, tuple[str, ...]]:
     """For each job that others need: which they are."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for job in jobs:
-        named = [] if job.continues is None else [job.continues.job, job.continues.source]
+        named = [needs_checkpoint_of(job)]
         if job.phase is not Phase.FINISHED and job.study is not None:
-            named.append(JobId(job.study.batch))  # those submitted together share what the home holds of the first
+            named.append(job.study.batch)  # those submitted together share what the home holds of the first
         for name in named:
             if name and name != job.id:
-                found.setdefault(name, []).append(job.id)
-    return {name: tuple(dict.fromkeys(ids)) for name, ids in found.items()}
+                found.setdefault(name, {})[job.id] = None
+    return {name: tuple(ids) for name, ids in found.items()}
 
 
 def codes_in_use(jobs: Iterable[JobLinks]) -> frozenset[str]:
@@ -127,9 +150,16 @@ def codes_in_use(jobs: Iterable[JobLinks]) -> frozenset[str]:
 
 
 def why_kept(chosen: Sequence[JobRecord], jobs: Iterable[JobLinks]) -> dict[str, str]:
-    """Which of the chosen jobs stay, and why: not finished, or needed by one that stays. Who is not in it may go."""
-    needed_by = references(jobs)
-    kept = {str(job.id): "it has not finished" for job in chosen if not job.is_finished}
+    """Which of the chosen jobs stay, and why: not finished, nor their study, or needed by one that stays. Others may go."""
+    known = list(jobs)
+    needed_by = references(known)
+    at_work = {job.study.id: job.id for job in known if job.study is not None and job.phase is not Phase.FINISHED}
+    kept = {
+        str(job.id): f"{at_work[job.study.id]} of its study has not finished"
+        for job in chosen
+        if job.study is not None and job.study.id in at_work
+    }
+    kept |= {str(job.id): "it has not finished" for job in chosen if not job.is_finished}
     going = {str(job.id) for job in chosen} - kept.keys()
     while True:
         needed = {

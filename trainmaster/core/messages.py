@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from trainmaster.core.job import CheckpointRef, Code, JobRecord, Origin
+from trainmaster.core.job import CheckpointRef, Code, Continues, JobRecord, Origin
 from trainmaster.spec.job_spec import JobSpec
 
 
@@ -24,6 +24,8 @@ class JobFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lock: str = ""
     #: wheel folder of the submission, kept in the store: a hash of wheels/<sha256>.json
     wheelhouse: str = ""
+    #: the job it goes on from; told here so that other homes that share the store leave it that one's checkpoints
+    continues: Continues | None = None
 
 
 def job_file(job: JobRecord) -> JobFile:
@@ -36,6 +38,7 @@ def job_file(job: JobRecord) -> JobFile:
         seed=job.seed,
         lock=job.lock,
         wheelhouse=job.wheelhouse,
+        continues=job.continues,
     )
 
 

@@ -7,7 +7,6 @@ files of no job, and the note by which keeping house finds and removes them.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -76,26 +75,27 @@ async def export_job(embedded: Embedded, job: JobRecord, target: Path, progress:
 
 
 def _add_shared(embedded: Embedded, job: JobRecord, archive: ArchiveWriter) -> None:
-    """What lies in the store once for several jobs: the snapshot of code, the lock of the environment."""
+    """What lies in the store once for several jobs: the snapshot of code, the lock of the environment, the wheels."""
+    from trainmaster.adapters.job_archive import CODE, LOCK, WHEEL, WHEELS, lock_name
+
     if job.code.sha256 is not None:
-        key = layout.code(job.code.sha256)
-        size = _size(embedded, key)
-        if size is None:
-            raise Refused(f"the code of {job.id} is no longer in the store", hint="the rest of it can still be pulled")
-        archive.add("code.tar.zst", size, _pieces(embedded, key, size))
-    lock = _environment_lock(job)
-    value = embedded.store.get(lock) if lock is not None else None
-    if value is not None:
-        archive.add_value("lock.txt", value)
+        _add_object(embedded, job, archive, CODE, layout.code(job.code.sha256))
+    lock = embedded.store.get(layout.environment_lock(lock_name(job))) if lock_name(job) else None
+    if lock is not None:
+        archive.add_value(LOCK, lock)
+    wheels = embedded.store.get(layout.wheelhouse(job.wheelhouse)) if job.wheelhouse else None
+    if wheels is not None:
+        archive.add_value(WHEELS, wheels)
+        for name, sha256 in msgspec.json.decode(wheels, type=dict[str, str]).items():
+            _add_object(embedded, job, archive, f"{WHEEL}{name}", layout.wheel(sha256, name))
 
 
-def _environment_lock(job: JobRecord) -> Key | None:
-    """Where the packages of the newest attempt's environment are listed, if it had one of its own."""
-    for attempt in reversed(job.attempts):
-        key = getattr(getattr(attempt, "environment", None), "key", None)
-        if isinstance(key, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,100}", key):
-            return Key(f"envs/{key}/lock.txt")
-    return None
+def _add_object(embedded: Embedded, job: JobRecord, archive: ArchiveWriter, path: str, key: Key) -> None:
+    size = _size(embedded, key)
+    if size is None:
+        what = "the code" if path == "code.tar.zst" else path
+        raise Refused(f"{what} of {job.id} is no longer in the store", hint="the rest of it can still be pulled")
+    archive.add(path, size, _pieces(embedded, key, size))
 
 
 def _size(embedded: Embedded, key: Key) -> int | None:
@@ -188,13 +188,13 @@ async def _take_back(embedded: Embedded, record: JobRecord) -> None:
 
 
 def _put_files(embedded: Embedded, source: Path, archive: Verified, progress: Told, held: ExitStack) -> None:
-    from trainmaster.adapters.job_archive import CODE, entries_again
+    from trainmaster.adapters.job_archive import CODE, WHEELS, entries_again
 
     total, done = archive.size_bytes, 0
     with open(source, "rb") as file:
         for entry, check in entries_again(file, archive.files):
-            key = _key(archive.record, entry.path)
-            if entry.path == CODE:
+            key = _key(archive, entry.path)
+            if entry.path in {CODE, WHEELS}:
                 held.enter_context(embedded.home.submitting())  # until the job that needs it is remembered
             if key is not None:
                 _put(embedded, key, entry, check)
@@ -202,15 +202,21 @@ def _put_files(embedded: Embedded, source: Path, archive: Verified, progress: To
             progress("importing", done, total)
 
 
-def _key(record: JobRecord, path: str) -> Key | None:
+def _key(archive: Verified, path: str) -> Key | None:
     """Where a file goes; None: it is kept elsewhere."""
-    from trainmaster.adapters.job_archive import CODE, LOCK, STORE, store_key
+    from trainmaster.adapters.job_archive import CODE, LOCK, STORE, WHEEL, WHEELS, store_key
 
+    record = archive.record
     if path.startswith(STORE):
         return store_key(record.id, path)
     if path == CODE and record.code.sha256 is not None:
         return layout.code(record.code.sha256)
-    return _environment_lock(record) if path == LOCK else None
+    if path == WHEELS:
+        return layout.wheelhouse(record.wheelhouse)
+    if path.startswith(WHEEL):
+        name = path.removeprefix(WHEEL)
+        return layout.wheel(archive.wheels[name], name)
+    return archive.lock if path == LOCK else None
 
 
 def _put(embedded: Embedded, key: Key, entry: TarEntry, check: Callable[[], None]) -> None:

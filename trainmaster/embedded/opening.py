@@ -50,7 +50,9 @@ async def opened(config: Config | None = None, wrap: Wrap | None = None) -> Asyn
             heartbeat_s=config.heartbeat_s,
             owner=f"{os.uname().nodename}:{os.getpid()}:{secrets.token_hex(4)}",
         )
-        yield Embedded(config, ports, store)
+        embedded = Embedded(config, ports, store)
+        with embedded.held:  # whatever happens: others wait for it
+            yield embedded
     finally:
         await database.close()
 

@@ -290,9 +290,11 @@ class Embedded:
             await self.drive(is_over)
         finally:
             over.set()
-            if keeping is not None:
-                await keeping
-            await database.let_go(lease)
+            try:
+                await database.let_go(lease)  # at once: keeping house may take long, and nobody drives meanwhile
+            finally:
+                if keeping is not None:
+                    await keeping
         if not leave.is_set():
             # A job may have been submitted between our last look and letting go; its command saw us driving and started nobody.
             await self.ensure_driven()

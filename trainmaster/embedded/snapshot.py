@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,8 @@ def _packed(embedded: Embedded, folder: Path, environ: Mapping[str, str], asked:
 
     try:
         packed = pack(listing, folder, archive, packed_bytes)
-        embedded.held.enter_context(embedded.home.submitting())
+        waits = partial(progress, "waiting for who keeps house", 0, packed.size_bytes)
+        embedded.held.enter_context(embedded.home.submitting(waits))
         embedded.store.move_file(layout.code(packed.sha256), archive)
     finally:
         archive.unlink(missing_ok=True)

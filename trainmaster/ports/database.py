@@ -214,7 +214,7 @@ class Database(Protocol):
     async def continuations(self, job_id: JobId) -> list[JobRecord]:
         """The jobs that go on from a checkpoint of this one, oldest first. Repeatable.
 
-        `core.checkpoints.needs_checkpoint_of` tells which of them still need it.
+        `core.house.needs_checkpoint_of` tells which of them still need it.
         """
         ...
 

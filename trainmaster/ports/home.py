@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -9,8 +10,11 @@ from typing import Protocol
 class Home(Protocol):
     """The folder that holds all state of one user on one machine."""
 
-    def submitting(self) -> AbstractContextManager[None]:
-        """Held from storing a snapshot of code until the job that needs it is remembered. Several may hold it at once."""
+    def submitting(self, waits: Callable[[], object] = ...) -> AbstractContextManager[None]:
+        """Held from storing a snapshot of code until the job that needs it is remembered. Several may hold it at once.
+
+        `waits` is called when somebody keeps house, and has to be waited for.
+        """
         ...
 
     def alone(self) -> AbstractContextManager[bool]:
@@ -22,6 +26,14 @@ class Home(Protocol):
 
         Who was killed while submitting is known by its age, who was killed while importing by its lock.
         """
+        ...
+
+    def nobody_imports(self) -> AbstractContextManager[bool]:
+        """Whether nobody is importing now, and nobody begins before the block ends. Waits for nobody."""
+        ...
+
+    def is_unborn(self, job_id: str, older_than_s: float) -> bool:
+        """Whether `unborn` would name this job; asked while nobody imports. Repeatable."""
         ...
 
     def forget(self, job_id: str) -> None:

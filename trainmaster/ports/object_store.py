@@ -76,6 +76,13 @@ class BlockingStore(Protocol):
         """Everything below `prefix` + "/", in ascending key order, after `after`. Repeatable."""
         ...
 
+    def list_folders(self, prefix: Key) -> list[Key]:
+        """What lies right below `prefix` + "/" and has something below it, ascending: cheap where a listing is not. Repeatable.
+
+        One that is empty by now may be named, too.
+        """
+        ...
+
     def delete_prefix(self, prefix: Key) -> int:
         """Remove everything below `prefix` + "/" and the key itself; how many objects went. Repeatable."""
         ...
@@ -98,6 +105,13 @@ class ObjectStore(Protocol):
 
     async def list_keys(self, prefix: Key, *, after: Key | None = None) -> list[Entry]:
         """Everything below `prefix` + "/", in ascending key order, after `after`. Repeatable."""
+        ...
+
+    async def list_folders(self, prefix: Key) -> list[Key]:
+        """What lies right below `prefix` + "/" and has something below it, ascending: cheap where a listing is not. Repeatable.
+
+        One that is empty by now may be named, too.
+        """
         ...
 
     async def delete_prefix(self, prefix: Key) -> int:

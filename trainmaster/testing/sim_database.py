@@ -63,8 +63,8 @@ class Tables:
         """New jobs and their study, all or nothing."""
         ids = [new.job.id for new in jobs]
         is_known = study is not None and study.id in self.studies
-        if is_known or len(set(ids)) < len(ids) or any(job_id in self.rows for job_id in ids):
-            raise RevisionConflict("one of these jobs exists already")
+        if is_known or len(set(ids)) < len(ids) or any(job_id in self.rows or job_id in self.left for job_id in ids):
+            raise RevisionConflict("one of these jobs exists already, or files of it are left")
         if study is not None:
             self.studies[study.id] = study
         for new in jobs:

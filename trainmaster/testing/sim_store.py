@@ -91,6 +91,11 @@ class Objects:
             if key in self.values:
                 yield Entry(Key(key), len(self.values[key]), BEGIN.timestamp())
 
+    def list_folders(self, prefix: Key) -> list[Key]:
+        """What lies right below `prefix` and has something below it. Repeatable."""
+        parts = [entry.key[len(prefix) + 1 :].partition("/") for entry in self.list_keys(prefix)]
+        return sorted({Key(f"{prefix}/{name}") for name, slash, _ in parts if slash})
+
     def delete_prefix(self, prefix: Key) -> int:
         """Remove everything below `prefix` + "/" and the key itself. Repeatable."""
         parse_key(prefix)
@@ -136,6 +141,10 @@ class StoreDoor:
     async def list_keys(self, prefix: Key, *, after: Key | None = None) -> list[Entry]:
         """Everything below `prefix` + "/", in ascending key order, after `after`. Repeatable."""
         return await self._ask(lambda: list(self._objects.list_keys(prefix, after=after)), reads=True)
+
+    async def list_folders(self, prefix: Key) -> list[Key]:
+        """What lies right below `prefix` and has something below it. Repeatable."""
+        return await self._ask(lambda: self._objects.list_folders(prefix), reads=True)
 
     async def delete_prefix(self, prefix: Key) -> int:
         """Remove everything below `prefix` + "/" and the key itself; how many objects went. Repeatable."""

@@ -49,6 +49,16 @@ class StudyConformance:
         assert {j.id for j in await other.find(Selection(tags=(("team", "vision"),)))} == {"s1-1", "s1-2"}
 
     @in_a_loop
+    async def test_of_many_jobs_none_is_stored_while_files_of_one_are_left(self, database: Database) -> None:
+        gone = replace(a_job(Phase.FINISHED), id=JobId("s1-2"))
+        await database.add(gone, [], None)
+        await database.remove(gone.id, expect_revision=gone.revision)
+        with pytest.raises(RevisionConflict):
+            await database.add_many([new(a_child("s1-1", 1)), new(a_child("s1-2", 2))], a_study())
+        assert await database.load_study("s1") is None
+        assert await database.load(JobId("s1-1")) is None
+
+    @in_a_loop
     async def test_of_many_jobs_all_are_stored_or_none(self, database: Database) -> None:
         there = a_child("s0-9", 9, study="s0")
         await database.add(there, [], at(0))

@@ -91,6 +91,16 @@ class ObjectStoreConformance:
         assert store.delete_prefix(key) == 0
         assert list(tmp_path.iterdir()) == []
 
+    def test_folders_are_what_has_something_below_it(self, store: BlockingStore) -> None:
+        assert store.list_folders(Key("jobs")) == []
+        for key in ("jobs/b/spec.json", "jobs/a b/1/2", "jobs/a b/1/3", "jobs/file", "jobsworth/x/y", "jobs/c%ü/x"):
+            store.put(Key(key), b"x")
+        assert store.list_folders(Key("jobs")) == ["jobs/a b", "jobs/b", "jobs/c%ü"]
+        store.delete_prefix(Key("jobs/b"))
+        assert set(store.list_folders(Key("jobs"))) - {"jobs/b"} == {"jobs/a b", "jobs/c%ü"}
+        assert store.list_folders(Key("jobs/a b")) == ["jobs/a b/1"]
+        assert store.list_folders(Key("jobs/file")) == []
+
     def test_a_prefix_is_not_a_key(self, store: BlockingStore) -> None:
         store.put(Key("jobs/a/spec.json"), b"x")
         assert store.get(Key("jobs/a")) is None
