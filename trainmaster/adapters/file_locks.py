@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,6 +54,21 @@ def holding(path: Path, *, wait: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def clear(place: Path, *, first: str, locks: tuple[str, ...]) -> None:
+    """Remove a folder whose locks we hold: first the file that says it is whole, last the locks. Whoever is killed meanwhile leaves
+    nothing that is taken for whole, and nobody begins anew beside what still goes."""
+    (place / first).unlink(missing_ok=True)
+    for entry in list(os.scandir(place)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        elif entry.name not in locks:
+            os.unlink(entry.path)
+    for name in locks:
+        (place / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        place.rmdir()  # unless somebody has begun anew
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

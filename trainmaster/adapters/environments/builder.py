@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ from trainmaster.adapters.environments.question import Question, read_text
 from trainmaster.adapters.environments.shelf import EnvironmentFile, Held, Shelf, mark_of
 from trainmaster.adapters.environments.tool import Tools, find_uv, tool_environ
 from trainmaster.adapters.environments.trouble import EnvironmentTrouble
-from trainmaster.adapters.environments.wheelhouse import fetch_wheels
+from trainmaster.adapters.environments.wheelhouse import wheels
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.spec import layout
 from trainmaster.spec.environment import filled, holds_password, packages_of
@@ -91,9 +92,10 @@ class _Build:
         if self._question.environment.conda is not None:
             key = self._conda()
         else:
-            python, lock = self._resolved()
-            key = lock.key
-            self._unless_there(key, lambda place: self._install(place, python, lock))
+            with ExitStack() as needed:
+                python, lock = self._resolved(needed)
+                key = lock.key
+                self._unless_there(key, lambda place: self._install(place, python, lock))
         self._site.shelf.answer(asked, key)
 
     def _unless_there(self, key: str, build: Callable[[Path], None]) -> None:
@@ -107,17 +109,17 @@ class _Build:
         else:
             held.let_go()
 
-    def _resolved(self) -> tuple[PythonFacts, Lock]:
-        """The interpreter, and the lock that was given or is made."""
+    def _resolved(self, needed: ExitStack) -> tuple[PythonFacts, Lock]:
+        """The interpreter, and the lock that was given or is made; `needed` holds what they are installed from."""
         question = self._question
         if question.lock:
             lock = self._given_lock()
             if lock.head.kind == "conda":
                 raise EnvironmentTrouble("the lock is one of conda's", hint="name environment.conda in the job too")
-            self._fetch_wheels(lock.head.wheelhouse)
+            self._fetch_wheels(lock.head.wheelhouse, needed)
             python = self._python_like(lock.head.python)
             return python, replace(lock, head=replace(lock.head, python=python.words, platform=python.platform))
-        self._fetch_wheels(question.wheelhouse)
+        self._fetch_wheels(question.wheelhouse, needed)
         request = question.environment.python
         python = describe_python(self._tools, find_python(self._tools, request, question.base) if request else question.python)
         head = LockHead(
@@ -147,11 +149,12 @@ class _Build:
             raise EnvironmentTrouble(f"the lock {name[:12]} is not in the store any more")
         return parse_lock(text.decode(), name)
 
-    def _fetch_wheels(self, sha256: str) -> None:
+    def _fetch_wheels(self, sha256: str, needed: ExitStack) -> None:
         """Where packages come from besides an index; from nowhere else, when no index is named."""
         if not sha256:
             return
-        folder = fetch_wheels(sha256, self._site.store, self._site.shared / "wheels", self._tools.refuse_unwanted)
+        there = wheels(sha256, self._site.store, self._site.shared / "wheels", self._tools.refuse_unwanted)
+        folder = needed.enter_context(there)
         self._where = ["--find-links", str(folder)]
         if self._question.environment.index is None and not self._question.environment.extra_indexes:
             self._where += ["--no-index", "--offline"]

@@ -214,8 +214,7 @@ class Shelf:
         try:
             if None in locks:
                 return False
-            self._clear(key)
-            shutil.rmtree(place, ignore_errors=True)
+            file_locks.clear(place, first=_FILE, locks=(_IN_USE, _BUILDING))
         finally:
             for descriptor in locks:
                 if descriptor is not None:

@@ -32,6 +32,11 @@ class Secrets:
         found |= {quote(value, safe=""): name for value, name in found.items()}
         self._names = dict(sorted(found.items(), key=lambda pair: -len(pair[0])))
 
+    @property
+    def characters_max(self) -> int:
+        """The length of the longest of them."""
+        return max(map(len, self._names), default=0)
+
     def named(self, text: str) -> str:
         """The text with references in place of them."""
         for value, name in self._names.items():
