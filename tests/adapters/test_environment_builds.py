@@ -11,13 +11,15 @@ import time
 import pytest
 from process.packages import make_wheel
 
-from trainmaster.adapters.environments.builder import Site, provide
+from trainmaster.adapters.environments.builder import Site, keep_lock, provide
 from trainmaster.adapters.environments.housekeeping import EnvironmentHouse
 from trainmaster.adapters.environments.question import Question
 from trainmaster.adapters.environments.shelf import Shelf
 from trainmaster.adapters.environments.tool import Tools
 from trainmaster.adapters.environments.wheelhouse import stage_wheels
+from trainmaster.adapters.environments.trouble import EnvironmentTrouble
 from trainmaster.adapters.folder_store import open_folder
+from trainmaster.spec import layout
 from trainmaster.spec.job_spec import Environment
 
 #: removes wheels, and is killed before the so-and-so-many-th thing goes
@@ -106,3 +108,44 @@ class TestWheels:
         held = provide(question, bench.site(question))
         held.let_go()
         assert held.file.packages == 2
+
+
+class TestLocks:
+    def test_one_that_names_nothing_of_what_was_asked_for_is_refused(self, bench):
+        question = bench.question(wheelhouse=bench.staged("alpha"))
+        (bench.folder / "source" / "uv.toml").write_text('[pip]\nno-emit-package = ["alpha"]\n')
+        with pytest.raises(EnvironmentTrouble, match="names no package at all"):
+            provide(question, bench.site(question))
+
+    def test_nothing_may_be_asked_for_on_this_machine(self, bench):
+        asked = Environment(requirements=["alpha; sys_platform == 'win32'"])
+        question = bench.question(wheelhouse=bench.staged("alpha"), environment=asked)
+        held = provide(question, bench.site(question))
+        held.let_go()
+        assert held.file.packages == 0
+
+    def built(self, bench):
+        question = bench.question(wheelhouse=bench.staged("alpha"))
+        held = provide(question, bench.site(question))
+        keep_lock(held, bench.site(question))
+        held.let_go()
+        return held.file.key
+
+    def test_one_that_was_changed_is_not_installed(self, bench):
+        key = self.built(bench)
+        text = bench.store.get(layout.environment_lock(key))
+        bench.store.put(layout.environment_lock(key), text.replace(b"alpha==1.0", b"alpha==6.6"))
+        question = bench.question(lock=key)
+        with pytest.raises(EnvironmentTrouble, match="was changed"):
+            provide(question, bench.site(question))
+
+    def test_one_that_the_store_has_lost_is_taken_from_the_shelf_and_put_there_again(self, bench):
+        key = self.built(bench)
+        text = bench.store.get(layout.environment_lock(key))
+        bench.store.delete_prefix(layout.Key(f"envs/{key}"))
+        question = bench.question(lock=key)
+        held = provide(question, bench.site(question))
+        keep_lock(held, bench.site(question))
+        held.let_go()
+        assert held.file.key == key
+        assert bench.store.get(layout.environment_lock(key)) == text

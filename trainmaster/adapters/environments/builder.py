@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trainmaster.adapters.environments import conda
-from trainmaster.adapters.environments.lock_file import Lock, LockHead, parse_lock, requirements_of_pylock
+from trainmaster.adapters.environments.lock_file import Lock, LockHead, key_of, parse_lock, requirements_of_pylock
 from trainmaster.adapters.environments.pythons import PythonFacts, describe_python, find_python
 from trainmaster.adapters.environments.question import Question, read_text
 from trainmaster.adapters.environments.shelf import EnvironmentFile, Held, Shelf, mark_of
@@ -69,10 +69,8 @@ def provide(question: Question, site: Site) -> Held:
 
 def keep_lock(held: Held, site: Site) -> None:
     """The lock in the store, once for each store: from it alone the environment can be built again."""
-    mark = held.stored_mark(site.store.url)
-    if not mark.exists():
-        site.store.put_if_absent(layout.environment_lock(held.file.key), (held.folder.parent / "lock.txt").read_bytes())
-        mark.touch()
+    site.store.put_if_absent(layout.environment_lock(held.file.key), (held.folder.parent / "lock.txt").read_bytes())
+    held.stored_mark(site.store.url).touch()
 
 
 class _Build:
@@ -143,11 +141,15 @@ class _Build:
         return describe_python(self._tools, find_python(self._tools, near, self._question.base))
 
     def _given_lock(self) -> Lock:
+        """The lock from the store; where that was emptied, the one that lies beside an environment of this machine."""
         name = self._question.lock
-        text = self._site.store.get(layout.environment_lock(name))
-        if text is None:
+        value = self._site.store.get(layout.environment_lock(name)) or self._site.shelf.lock_of(name)
+        if value is None:
             raise EnvironmentTrouble(f"the lock {name[:12]} is not in the store any more")
-        return parse_lock(text.decode(), name)
+        lock = parse_lock(value.decode(errors="replace"), name)
+        if lock.head.kind != "conda" and key_of(value) != name:
+            raise EnvironmentTrouble(f"the lock {name[:12]} in the store was changed: it is not the one the job was run with")
+        return lock
 
     def _fetch_wheels(self, sha256: str, needed: ExitStack) -> None:
         """Where packages come from besides an index; from nowhere else, when no index is named."""
@@ -193,7 +195,12 @@ class _Build:
             if question.file
             else "the requirements could not be resolved"
         )
-        return self._call(what, words)
+        text = self._call(what, words)
+        if not packages_of(text) and question.names_packages:
+            raise EnvironmentTrouble(
+                f"{what}: uv names no package at all", hint="look at the settings of uv, such as no-emit-package"
+            )
+        return text
 
     def _scratch(self, name: str, text: str) -> Path:
         """A file for a tool; nobody else writes it, since one at a time asks."""

@@ -85,6 +85,16 @@ class Question(Struct, frozen=True, kw_only=True):
         return LineKind.IN_FOLDER in {line.kind for text in texts for line in requirement_lines(text)}
 
     @property
+    def names_packages(self) -> bool:
+        """Whether something is to be installed on every machine; a marker may leave out the rest."""
+        given = self.environment.requirements
+        texts = ["\n".join(given)] if isinstance(given, list) else self._texts().values()
+        if self.file.endswith(PROJECT_FILES):
+            return False
+        lines = [line for text in texts for line in requirement_lines(text) if line.kind in {LineKind.OTHER, LineKind.IN_FOLDER}]
+        return any(";" not in line.value and not line.value.startswith("-") for line in lines)
+
+    @property
     def name(self) -> str:
         """A hash of all that decides the answer."""
         environment = self.environment
