@@ -257,6 +257,15 @@ class TestWeb:
         # Two jobs asked three times: the first twice, for the headers and for the body; the second was content with the headers.
         assert server.sent["a b.csv"] == 3
 
+    def test_an_address_that_was_signed_anew_is_the_same_file(self, jobs, server):
+        server.objects = {"a.csv": b"hello"}
+        for day in (1, 2):
+            address = f"{server.url}/a.csv?part=1&X-Amz-Date={day}&X-Amz-Signature=hunter{day}"
+            assert jobs.gather(address)[0]() == {"a.csv": b"hello"}
+        assert server.sent["a.csv"] == 3, "the second was content with the headers"
+        _, plan, _ = jobs.gather(f"{server.url}/a.csv?part=2&X-Amz-Date=3&X-Amz-Signature=hunter3")
+        assert len(plan.missing) == 1, "another part is another file"
+
     @pytest.mark.parametrize("without", [{"ETag", "Last-Modified"}, {"Content-Length"}])
     def test_a_server_that_says_little(self, jobs, server, without):
         server.objects, server.without = {"a.csv": b"hello"}, without
