@@ -16,8 +16,8 @@ from trainmaster.adapters.environments.housekeeping import EnvironmentHouse
 from trainmaster.adapters.environments.question import Question
 from trainmaster.adapters.environments.shelf import Shelf
 from trainmaster.adapters.environments.tool import Tools
-from trainmaster.adapters.environments.wheelhouse import stage_wheels
 from trainmaster.adapters.environments.trouble import EnvironmentTrouble
+from trainmaster.adapters.environments.wheelhouse import stage_wheels
 from trainmaster.adapters.folder_store import open_folder
 from trainmaster.spec import layout
 from trainmaster.spec.job_spec import Environment

@@ -24,7 +24,8 @@ log = []
 words = [sys.executable, "-c", sys.argv[1]]
 said = Tools(log.append, Secrets({"PW": "hunter22"}), lambda: True, lambda: None).ask(words, os.environ, "/", shows_output=True)
 text = "".join(log)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, len(text), "hunter22" in text + said.output, said.output.split()[-1])
+has_secret = "hunter22" in text + said.output
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, len(text), has_secret, said.output.split()[-1])
 """
 
 

@@ -20,6 +20,7 @@ from typing import IO, Protocol
 from msgspec import Struct
 
 from trainmaster.adapters import host
+from trainmaster.adapters.environments.question import FOREIGN
 from trainmaster.adapters.environments.trouble import EnvironmentTrouble, GivenUp, Secrets, refuse_full_disk, telling_lines
 
 _POLL_S = 0.1
@@ -30,20 +31,6 @@ _BLOCK_BYTES = 64 << 10
 _ANSWER_CHARACTERS_MAX = 64 << 20
 _SHOWN_CHARACTERS_MAX = 4 << 20
 _LINE_CHARACTERS_MAX, _MARGIN_CHARACTERS = 64 << 10, 4 << 10
-#: what an active environment of the submitter, or of ours, would tell a tool about
-_FOREIGN = (
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONSTARTUP",
-    "UV_PROJECT_ENVIRONMENT",
-    "UV_PYTHON",
-    "UV_REQUIRE_HASHES",
-    "UV_OUTPUT_FORMAT",
-    "UV_SYSTEM_PYTHON",
-)
 
 
 def find_uv() -> str:
@@ -63,7 +50,7 @@ def find_uv() -> str:
 
 def tool_environ(base: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """The submitter's environment as a tool gets it; it never downloads an interpreter, and never paints."""
-    kept = {name: value for name, value in base.items() if name not in _FOREIGN and not name.startswith(("TRAINMASTER_", "CONDA_"))}
+    kept = {name: value for name, value in base.items() if name not in FOREIGN and not name.startswith(("TRAINMASTER_", "CONDA_"))}
     return {**kept, "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **more}
 
 
