@@ -11,7 +11,7 @@ import pytest
 from adapters.data_server import data_server, etag
 
 from trainmaster.adapters.inputs.bucket_source import BucketSource
-from trainmaster.adapters.inputs.cache import InputCache
+from trainmaster.adapters.inputs.cache import InputCache, usage
 from trainmaster.adapters.inputs.fetcher import Stopped
 from trainmaster.adapters.inputs.gather import Gatherer, Gathering
 from trainmaster.adapters.inputs.source import NoData
@@ -371,7 +371,7 @@ class TestCache:
         _used_long_ago(jobs.folder / "cache", {b"a": 300, b"b": 200, b"c": 100})
         jobs.gather("s3://bucket/a")[2].joinpath("x").unlink()  # used again: now b is the oldest
         jobs.gather("s3://bucket/d")[2].joinpath("x").unlink()
-        assert cache.usage() == (3, 3000)
+        assert usage(cache.folder) == (3, 3000)
         assert kept(jobs.folder / "cache") == {b"a", b"c", b"d"}
 
     def test_what_a_job_uses_is_not_removed(self, jobs, server):

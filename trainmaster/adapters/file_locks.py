@@ -17,14 +17,17 @@ from pathlib import Path
 _PAUSE_S = 0.02
 
 
-def try_hold(path: Path, *, shared: bool) -> int | None:
-    """A descriptor that holds the lock until it is closed; None if somebody is in the way. Nobody we start inherits it."""
+def try_hold(path: str | Path, *, shared: bool, create: bool = True) -> int | None:
+    """A descriptor that holds the lock until it is closed; None if somebody is in the way, or it is not there and not to be made.
+    Nobody we start inherits it."""
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
         except FileNotFoundError:
-            continue  # its folder was just removed
+            if not create:
+                return None
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # it is not there yet, or was just removed
+            continue
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -71,8 +74,7 @@ def clear(place: Path, *, first: str, locks: tuple[str, ...]) -> None:
         place.rmdir()  # unless somebody has begun anew
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def _is_at(descriptor: int, path: str | Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
-        mine, there = os.fstat(descriptor), os.stat(path)
-        return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
     return False
