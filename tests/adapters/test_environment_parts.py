@@ -11,8 +11,10 @@ import pytest
 from trainmaster.adapters import file_locks
 from trainmaster.adapters.environments.builder import filled_address
 from trainmaster.adapters.environments.lock_file import Lock, LockHead, conda_body, parse_lock, requirements_of_pylock
+from trainmaster.adapters.environments.question import Question
 from trainmaster.adapters.environments.shelf import EnvironmentFile, Shelf, mark_of
 from trainmaster.adapters.environments.trouble import EnvironmentTrouble, Secrets, telling_lines
+from trainmaster.spec.job_spec import Environment
 
 
 def nobody_waits() -> None:
@@ -103,6 +105,59 @@ class TestPylock:
     def test_what_is_none_is_refused(self, text):
         with pytest.raises(EnvironmentTrouble, match="is no pylock file"):
             requirements_of_pylock(text, "pylock.toml")
+
+
+class TestQuestion:
+    """What decides the answer is part of the question; what does not, or is secret, is none."""
+
+    def name(self, folder, **base):
+        given = Environment(requirements=["alpha"])
+        return Question(environment=given, folder=folder, python=sys.executable, base={"HOME": str(folder / "home"), **base}).name
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "UV_CONSTRAINT",
+            "UV_OVERRIDE",
+            "UV_TORCH_BACKEND",
+            "UV_NO_BINARY",
+            "UV_CONFIG_FILE",
+            "UV_INDEX_PRIVATE_URL",
+            "UV_EXCLUDE_NEWER",
+        ],
+    )
+    def test_settings_of_uv(self, tmp_path, name):
+        assert self.name(tmp_path, **{name: "one"}) != self.name(tmp_path, **{name: "other"}) != self.name(tmp_path)
+
+    @pytest.mark.parametrize(
+        "name", ["UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_INDEX_OWN_PASSWORD", "UV_INDEX_OWN_USERNAME", "UV_PYTHON", "LANG"]
+    )
+    def test_what_does_not_decide(self, tmp_path, name):
+        assert self.name(tmp_path, **{name: "one"}) == self.name(tmp_path)
+
+    def test_a_password_is_none_of_it(self, tmp_path):
+        one, other = (self.name(tmp_path, UV_INDEX_URL=f"https://ada:{word}@host/simple") for word in ("old", "new"))
+        assert one == other
+
+    @pytest.mark.parametrize("name", ["UV_CONSTRAINT", "UV_OVERRIDE", "UV_CONFIG_FILE", "UV_BUILD_CONSTRAINT"])
+    def test_files_that_settings_name(self, tmp_path, name):
+        files = [tmp_path / "a b.txt", tmp_path / "other.txt"]
+        named = {name: str(files[0]) if name == "UV_CONFIG_FILE" else f"{str(files[0]).replace(' ', chr(92) + ' ')} other.txt"}
+        names = [self.name(tmp_path, **named)]
+        for file in files[: 1 if name == "UV_CONFIG_FILE" else 2]:
+            file.write_text("beta<2")
+            names.append(self.name(tmp_path, **named))
+        assert len(set(names)) == len(names)
+
+    @pytest.mark.parametrize("where", ["home/.config/uv/uv.toml", "elsewhere/uv/uv.toml"])
+    def test_the_settings_of_the_user(self, tmp_path, where):
+        base = {"XDG_CONFIG_HOME": str(tmp_path / "elsewhere")} if "elsewhere" in where else {}
+        before = self.name(tmp_path, **base)
+        path = tmp_path / where
+        path.parent.mkdir(parents=True)
+        path.write_text('exclude-newer = "2024-01-01"')
+        assert self.name(tmp_path, **base) != before
+        assert self.name(tmp_path, **base, UV_NO_CONFIG="1") == self.name(tmp_path / "none", **base, UV_NO_CONFIG="1")
 
 
 class TestFileLocks:

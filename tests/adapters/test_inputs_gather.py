@@ -11,7 +11,7 @@ import pytest
 from adapters.data_server import data_server, etag
 
 from trainmaster.adapters.inputs.bucket_source import BucketSource
-from trainmaster.adapters.inputs.cache import InputCache
+from trainmaster.adapters.inputs.cache import InputCache, usage
 from trainmaster.adapters.inputs.fetcher import Stopped
 from trainmaster.adapters.inputs.gather import Gatherer, Gathering
 from trainmaster.adapters.inputs.source import NoData
@@ -257,6 +257,15 @@ class TestWeb:
         # Two jobs asked three times: the first twice, for the headers and for the body; the second was content with the headers.
         assert server.sent["a b.csv"] == 3
 
+    def test_an_address_that_was_signed_anew_is_the_same_file(self, jobs, server):
+        server.objects = {"a.csv": b"hello"}
+        for day in (1, 2):
+            address = f"{server.url}/a.csv?part=1&X-Amz-Date={day}&X-Amz-Signature=hunter{day}"
+            assert jobs.gather(address)[0]() == {"a.csv": b"hello"}
+        assert server.sent["a.csv"] == 3, "the second was content with the headers"
+        _, plan, _ = jobs.gather(f"{server.url}/a.csv?part=2&X-Amz-Date=3&X-Amz-Signature=hunter3")
+        assert len(plan.missing) == 1, "another part is another file"
+
     @pytest.mark.parametrize("without", [{"ETag", "Last-Modified"}, {"Content-Length"}])
     def test_a_server_that_says_little(self, jobs, server, without):
         server.objects, server.without = {"a.csv": b"hello"}, without
@@ -368,7 +377,7 @@ class TestCache:
         _used_long_ago(jobs.folder / "cache", {b"a": 300, b"b": 200, b"c": 100})
         jobs.gather("s3://bucket/a")[2].joinpath("x").unlink()  # used again: now b is the oldest
         jobs.gather("s3://bucket/d")[2].joinpath("x").unlink()
-        assert cache.usage() == (3, 3000)
+        assert usage(cache.folder) == (3, 3000)
         assert kept(jobs.folder / "cache") == {b"a", b"c", b"d"}
 
     def test_what_a_job_uses_is_not_removed(self, jobs, server):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 
 import pytest
 from cli.terminal import refused, run_cli
@@ -137,25 +136,25 @@ def test_odd_names_are_fine(world, name):
     assert answer.out == ("" if name == "empty.py" else "ran\n")
 
 
-def test_a_bomb_of_anchors_is_refused_fast_and_in_little_memory(strict):
+def test_a_bomb_of_anchors_is_refused_in_little_time_and_memory(strict):
     lines = ["a: &a [" + ",".join(["x"] * 100) + "]"]
     lines += [f"{chr(97 + n)}: &{chr(97 + n)} [{','.join(['*' + chr(96 + n)] * 100)}]" for n in range(1, 12)]
     small = "\n".join(lines) + "\n"
     path = strict.source / "bomb.yaml"
-    began = time.monotonic()
     try:
         path.write_text(small)
-        refused(strict, "submit", "bomb.yaml", says=["bomb.yaml", "values"], preexec_fn=_little_memory)
+        refused(strict, "submit", "bomb.yaml", says=["bomb.yaml", "values"], preexec_fn=_little)
         path.write_text(small + "# more\n" * (10_000_000 // 7))
-        refused(strict, "submit", "bomb.yaml", says=["bomb.yaml", "larger than 4 MiB"], preexec_fn=_little_memory)
+        refused(strict, "submit", "bomb.yaml", says=["bomb.yaml", "larger than 4 MiB"], preexec_fn=_little)
         path.write_text("command: a\nenv:\n" + "".join(f"  A{n}: &a{n} x\n" for n in range(100_000)))
-        refused(strict, "submit", "bomb.yaml", says=["bomb.yaml", "at most 1048576"], preexec_fn=_little_memory)
+        refused(strict, "submit", "bomb.yaml", says=["bomb.yaml", "at most 1048576"], preexec_fn=_little)
     finally:
         path.unlink()
-    assert time.monotonic() - began < 20
 
 
-def _little_memory():
+def _little():
+    """The kernel ends whoever wants more: time of its own, whatever else the machine does, and memory."""
+    resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
     resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
 
 

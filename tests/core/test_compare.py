@@ -16,6 +16,7 @@ from trainmaster.core.compare import (
 )
 from trainmaster.core.job import Continues, Machine, Phase
 from trainmaster.core.metrics import MetricSummary
+from trainmaster.spec.job_spec import Input
 from trainmaster.testing.builders import a_job, a_placement, a_spec, at
 
 
@@ -92,6 +93,19 @@ def test_the_machine_it_ran_on():
     assert named["machine.gpus"] == ("", "H100, H100, L4")
     assert named["machine.cpu"] == ("", "8 × EPYC")
     assert (named["seed"], named["goes on from"]) == (("", "7"), ("", "j7"))
+
+
+def test_a_signed_address_is_not_shown():
+    address = "https://host/{}.csv?X-Amz-Signature=hunter2"
+    one, other = (a_job(spec=replace(a_spec(), inputs={"training": Input(uri=address.format(name))})) for name in "ab")
+    named = {difference.what: difference[1:] for difference in differences(one, other, at(10))}
+    assert named["inputs.training.uri"] == ("https://host/a.csv", "https://host/b.csv")
+    assert "hunter2" not in str(named)
+
+
+def test_packages_from_an_address_differ_too():
+    one, other = ("mine @ git+https://ada@host/mine@a1\n", "mine @ git+https://host/mine@b2\n")
+    assert package_differences(one, other) == [Difference("mine", "git+https://host/mine@a1", "git+https://host/mine@b2")]
 
 
 def test_packages_that_differ():

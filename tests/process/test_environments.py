@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -316,12 +315,7 @@ def test_a_killed_runner_uses_nothing_any_more(world, index):
     assert len(world.json("envs", "prune", "--all")["removed"]) == 1
 
 
-def test_an_environment_whose_python_vanished_is_built_anew_or_refused_by_name(world, index):
-    for name in ("one", "two"):
-        (world.folder / name).mkdir()
-    own = world.folder / "one" / "python"
-    own.symlink_to(os.path.realpath(sys.executable))
-    world.environ["PATH"] = f"{world.folder / 'one'}:{world.environ['PATH']}"
+def test_an_environment_whose_python_vanished_is_built_anew(world, index):
     spec = world.job_file(SHOW, environment={"requirements": ["alpha"]})
     first = world.wait(world.submit(spec))
     key = attempt_of(first)["environment"]["key"]
@@ -380,4 +374,3 @@ def test_progress_is_told_while_it_is_built(world, index):
     world.until("it says what it does", lambda: "resolving environment" in world.output_of(run))
     index.gate.set()
     assert run.wait(60) == 0
-    assert run.returncode != -signal.SIGKILL

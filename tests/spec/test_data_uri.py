@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.spec.data_uri import DataUri, parse_uri, shown_uri
+from trainmaster.spec.data_uri import DataUri, parse_uri, shown_uri, unsigned_query
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,20 @@ def test_what_is_shown_has_no_secret():
     assert shown_uri("https://me:hunter2@host/a.csv?sig=hunter2#x") == "https://host/a.csv"
     assert shown_uri("s3://bucket/a?b") == "s3://bucket/a?b"
     assert shown_uri("data/https") == "data/https"
+
+
+@pytest.mark.parametrize(
+    ("query", "kept"),
+    [
+        ("", ""),
+        ("file=a&v=2", "file=a&v=2"),
+        ("v=2&X-Amz-Date=1&X-Amz-Signature=f00&x-amz-expires=9", "v=2"),
+        ("X-Goog-Signature=f00&X-Goog-Date=2&file=a", "file=a"),
+        ("AWSAccessKeyId=k&Expires=9&Signature=s&versionId=3", "versionId=3"),
+        ("Policy=p&Signature=s&Key-Pair-Id=k", ""),
+        ("sv=2024&se=tomorrow&sr=b&sp=r&sig=s&part=1", "part=1"),
+        ("sv=2024&Expires=3", "sv=2024&Expires=3"),
+    ],
+)
+def test_of_a_signed_address_what_names_the_file_is_kept(query, kept):
+    assert unsigned_query(f"https://host/a.csv?{query}") == kept

@@ -10,7 +10,7 @@ import pytest
 from adapters.data_server import data_server
 from process.world import world_in
 
-from trainmaster.adapters.inputs.cache import CacheFull, InputCache
+from trainmaster.adapters.inputs.cache import CacheFull, InputCache, usage
 from trainmaster.adapters.inputs.gather import Gatherer, Gathering
 from trainmaster.spec.job_spec import Input
 
@@ -57,7 +57,7 @@ def test_what_nobody_uses_makes_room(disk, server, looks_first):
     new = gather(disk, server, "third", "new", looks_first=looks_first)
     assert (new / "c").read_bytes() == server.objects["new/c"]
     assert (used / "b").read_bytes() == server.objects["used/b"]
-    assert InputCache(disk / "inputs", 1 << 40, time.time).usage() == (2, 6 << 20)
+    assert usage(disk / "inputs") == (2, 6 << 20)
 
 
 @pytest.mark.parametrize("looks_first", [True, False])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,14 +17,17 @@ from pathlib import Path
 _PAUSE_S = 0.02
 
 
-def try_hold(path: Path, *, shared: bool) -> int | None:
-    """A descriptor that holds the lock until it is closed; None if somebody is in the way. Nobody we start inherits it."""
+def try_hold(path: str | Path, *, shared: bool, create: bool = True) -> int | None:
+    """A descriptor that holds the lock until it is closed; None if somebody is in the way, or it is not there and not to be made.
+    Nobody we start inherits it."""
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
         except FileNotFoundError:
-            continue  # its folder was just removed
+            if not create:
+                return None
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # it is not there yet, or was just removed
+            continue
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -55,8 +59,22 @@ def holding(path: Path, *, wait: Callable[[], None]) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def clear(place: Path, *, first: str, locks: tuple[str, ...]) -> None:
+    """Remove a folder whose locks we hold: first the file that says it is whole, last the locks. Whoever is killed meanwhile leaves
+    nothing that is taken for whole, and nobody begins anew beside what still goes."""
+    (place / first).unlink(missing_ok=True)
+    for entry in list(os.scandir(place)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        elif entry.name not in locks:
+            os.unlink(entry.path)
+    for name in locks:
+        (place / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        place.rmdir()  # unless somebody has begun anew
+
+
+def _is_at(descriptor: int, path: str | Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
-        mine, there = os.fstat(descriptor), os.stat(path)
-        return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
     return False

@@ -21,6 +21,18 @@ from trainmaster.adapters import host
 from trainmaster.core.job import ALLOCATION_MARK
 from trainmaster.ports.provider import LaunchFile
 
+#: Optional fields of a spec that the runner serves by itself, on whatever machine it runs.
+RUNNER_FEATURES = frozenset(
+    {
+        "inputs",
+        "environment.python",
+        "environment.requirements",
+        "environment.conda",
+        "environment.setup",
+        "environment.index",
+        "environment.wheels",
+    }
+)
 _KILL_ROUNDS = 50
 _POLL_S = 0.2
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -15,6 +14,8 @@ from trainmaster.core import ledger
 from trainmaster.core.inputs import InputSummary
 from trainmaster.core.job import JobRecord, Machine
 from trainmaster.core.metrics import MetricSummary
+from trainmaster.spec.data_uri import shown_uri
+from trainmaster.spec.environment import packages_of
 
 
 class ChangeKind(StrEnum):
@@ -100,6 +101,8 @@ def _facts(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
     for name, value in spec.pop("tags", {}).items():
         yield f"tag.{name}", value
     spec.pop("hyperparameters", None)
+    for given in spec.get("inputs", {}).values():
+        given["uri"] = shown_uri(given["uri"])
     yield from _flat(spec, "")
     yield "python", job.origin.python
     yield "submitted from", f"{job.origin.user}@{job.origin.host}:{job.origin.folder}"
@@ -133,21 +136,10 @@ def machine_words(machine: Machine | None) -> str:
 
 
 def package_differences(one: str, other: str) -> list[Difference]:
-    """What differs between two locks, each a text of ``name==version`` lines; empty text: one of them does not have it."""
-    left, right = _packages(one), _packages(other)
+    """What differs between two locks; empty text: one of them does not have it."""
+    left, right = packages_of(one), packages_of(other)
     names = sorted({*left, *right})
     return [Difference(name, left.get(name, ""), right.get(name, "")) for name in names if left.get(name) != right.get(name)]
-
-
-def _packages(lock: str) -> dict[str, str]:
-    """Name and version of each package; hashes, comments and options are not what somebody compares."""
-    found: dict[str, str] = {}
-    for line in lock.splitlines():
-        name, equals, rest = line.strip().partition("==")
-        if equals and not name.startswith(("#", "-")):
-            version = re.split(r"[\s;\\]", rest.strip(), maxsplit=1)[0]
-            found[re.sub(r"[-_.]+", "-", name.partition("[")[0].strip()).lower()] = version
-    return found
 
 
 def data_words(found: InputSummary) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from trainmaster.adapters import host
 from trainmaster.adapters.environments.question import Question
 from trainmaster.adapters.environments.shelf import Held, Shelf
 from trainmaster.adapters.environments.trouble import EnvironmentTrouble, refuse_full_disk
+from trainmaster.adapters.process_folder import write_whole
 from trainmaster.adapters.source_changes import file_marks
 from trainmaster.core.job import ALLOCATION_MARK, EnvironmentRef
 from trainmaster.ports.object_store import BlockingStore
@@ -26,16 +29,33 @@ class SetUpLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        #: a tool's words come from a thread of their own
+        self._lock = threading.Lock()
 
     def write(self, text: str) -> None:
         """Add to it."""
-        with open(self._path, "ab") as file:
-            file.write(text.encode(errors="replace"))
+        with self._lock:
+            with open(self._path, "ab") as file:
+                file.write(text.encode(errors="replace"))
+                size_bytes = file.tell()
+            if size_bytes > 2 * _LOG_BYTES_MAX:
+                write_whole(self._path, self._end())
 
     def read(self) -> bytes:
         """All of it, for the store; empty when nothing had to be done."""
+        with self._lock:
+            return self._end()
+
+    def _end(self) -> bytes:
+        """As many of the last lines as may be kept."""
         try:
-            return self._path.read_bytes()[-_LOG_BYTES_MAX:]
+            with open(self._path, "rb") as file:
+                if file.seek(0, os.SEEK_END) <= _LOG_BYTES_MAX:
+                    file.seek(0)
+                    return file.read()
+                file.seek(-_LOG_BYTES_MAX, os.SEEK_END)
+                file.readline()
+                return file.read()
         except FileNotFoundError:
             return b""
 

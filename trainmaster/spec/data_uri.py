@@ -11,6 +11,11 @@ BUCKETS = ("s3", "gs", "az")
 WEB = ("http", "https")
 ALLOWED = "a folder, a file, file:///path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or https://host/file"
 
+#: how the parameters of a signature begin, or, where it has one, what they are called: Amazon's and Google's, older ones, Azure's
+_SIGNED = ("x-amz-", "x-goog-")
+_PLAIN = {"signature", "expires", "policy", "awsaccesskeyid", "googleaccessid", "key-pair-id"}
+_AZURE = {"sig", "sv", "ss", "srt", "sr", "sp", "st", "se", "sip", "spr", "skoid", "sktid", "skt", "ske", "sks", "skv"}
+
 
 class DataUri(NamedTuple):
     """An address that can be followed."""
@@ -53,6 +58,14 @@ def shown_uri(text: str) -> str:
         return text
     parts = urlsplit(text)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def unsigned_query(text: str) -> str:
+    """What follows the `?` without a signature: two addresses that are signed at different times are one file."""
+    parts = [(part.partition("=")[0].lower(), part) for part in urlsplit(text).query.split("&") if part]
+    names = {name for name, _ in parts}
+    signs = (_AZURE if "sig" in names else set()) | (_PLAIN if "signature" in names else set())
+    return "&".join(part for name, part in parts if name not in signs and not name.startswith(_SIGNED))
 
 
 def _file_path(rest: str) -> str:

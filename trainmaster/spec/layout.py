@@ -139,11 +139,6 @@ def chunk(prefix: Key, seq: int) -> Key:
     return Key(f"{prefix}/{seq:0{SEQ_DIGITS}d}")
 
 
-def chunk_seq(key: str) -> int:
-    """The number of a chunk, from its key."""
-    return int(key.rsplit("/", 1)[-1])
-
-
 def checkpoints(job_id: str) -> Key:
     """Prefix of all checkpoints of a job."""
     return Key(f"jobs/{job_id}/checkpoints")

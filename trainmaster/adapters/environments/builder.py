@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,13 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trainmaster.adapters.environments import conda
-from trainmaster.adapters.environments.lock_file import Lock, LockHead, parse_lock, requirements_of_pylock
+from trainmaster.adapters.environments.lock_file import Lock, LockHead, key_of, parse_lock, requirements_of_pylock
 from trainmaster.adapters.environments.pythons import PythonFacts, describe_python, find_python
 from trainmaster.adapters.environments.question import Question, read_text
 from trainmaster.adapters.environments.shelf import EnvironmentFile, Held, Shelf, mark_of
 from trainmaster.adapters.environments.tool import Tools, find_uv, tool_environ
 from trainmaster.adapters.environments.trouble import EnvironmentTrouble
-from trainmaster.adapters.environments.wheelhouse import fetch_wheels
+from trainmaster.adapters.environments.wheelhouse import wheels
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.spec import layout
 from trainmaster.spec.environment import filled, holds_password, packages_of
@@ -69,10 +70,8 @@ def provide(question: Question, site: Site) -> Held:
 
 def keep_lock(held: Held, site: Site) -> None:
     """The lock in the store, once for each store: from it alone the environment can be built again."""
-    mark = held.stored_mark(site.store.url)
-    if not mark.exists():
-        site.store.put_if_absent(layout.environment_lock(held.file.key), (held.folder.parent / "lock.txt").read_bytes())
-        mark.touch()
+    site.store.put_if_absent(layout.environment_lock(held.file.key), (held.folder.parent / "lock.txt").read_bytes())
+    held.stored_mark(site.store.url).touch()
 
 
 class _Build:
@@ -92,9 +91,10 @@ class _Build:
         if self._question.environment.conda is not None:
             key = self._conda()
         else:
-            python, lock = self._resolved()
-            key = lock.key
-            self._unless_there(key, lambda place: self._install(place, python, lock))
+            with ExitStack() as needed:
+                python, lock = self._resolved(needed)
+                key = lock.key
+                self._unless_there(key, lambda place: self._install(place, python, lock))
         self._site.shelf.answer(asked, key)
 
     def _unless_there(self, key: str, build: Callable[[Path], None]) -> None:
@@ -108,17 +108,17 @@ class _Build:
         else:
             held.let_go()
 
-    def _resolved(self) -> tuple[PythonFacts, Lock]:
-        """The interpreter, and the lock that was given or is made."""
+    def _resolved(self, needed: ExitStack) -> tuple[PythonFacts, Lock]:
+        """The interpreter, and the lock that was given or is made; `needed` holds what they are installed from."""
         question = self._question
         if question.lock:
             lock = self._given_lock()
             if lock.head.kind == "conda":
                 raise EnvironmentTrouble("the lock is one of conda's", hint="name environment.conda in the job too")
-            self._fetch_wheels(lock.head.wheelhouse)
+            self._fetch_wheels(lock.head.wheelhouse, needed)
             python = self._python_like(lock.head.python)
             return python, replace(lock, head=replace(lock.head, python=python.words, platform=python.platform))
-        self._fetch_wheels(question.wheelhouse)
+        self._fetch_wheels(question.wheelhouse, needed)
         request = question.environment.python
         python = describe_python(self._tools, find_python(self._tools, request, question.base) if request else question.python)
         head = LockHead(
@@ -142,17 +142,22 @@ class _Build:
         return describe_python(self._tools, find_python(self._tools, near, self._question.base))
 
     def _given_lock(self) -> Lock:
+        """The lock from the store; where that was emptied, the one that lies beside an environment of this machine."""
         name = self._question.lock
-        text = self._site.store.get(layout.environment_lock(name))
-        if text is None:
+        value = self._site.store.get(layout.environment_lock(name)) or self._site.shelf.lock_of(name)
+        if value is None:
             raise EnvironmentTrouble(f"the lock {name[:12]} is not in the store any more")
-        return parse_lock(text.decode(), name)
+        lock = parse_lock(value.decode(errors="replace"), name)
+        if lock.head.kind != "conda" and key_of(value) != name:
+            raise EnvironmentTrouble(f"the lock {name[:12]} in the store was changed: it is not the one the job was run with")
+        return lock
 
-    def _fetch_wheels(self, sha256: str) -> None:
+    def _fetch_wheels(self, sha256: str, needed: ExitStack) -> None:
         """Where packages come from besides an index; from nowhere else, when no index is named."""
         if not sha256:
             return
-        folder = fetch_wheels(sha256, self._site.store, self._site.shared / "wheels", self._tools.refuse_unwanted)
+        there = wheels(sha256, self._site.store, self._site.shared / "wheels", self._tools.refuse_unwanted)
+        folder = needed.enter_context(there)
         self._where = ["--find-links", str(folder)]
         if self._question.environment.index is None and not self._question.environment.extra_indexes:
             self._where += ["--no-index", "--offline"]
@@ -191,7 +196,12 @@ class _Build:
             if question.file
             else "the requirements could not be resolved"
         )
-        return self._call(what, words)
+        text = self._call(what, words)
+        if not packages_of(text) and question.names_packages:
+            raise EnvironmentTrouble(
+                f"{what}: uv names no package at all", hint="look at the settings of uv, such as no-emit-package"
+            )
+        return text
 
     def _scratch(self, name: str, text: str) -> Path:
         """A file for a tool; nobody else writes it, since one at a time asks."""

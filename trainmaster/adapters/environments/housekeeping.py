@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from msgspec import Struct
 
 from trainmaster.adapters import file_locks
 from trainmaster.adapters.environments.shelf import Shelf, Shelved
+from trainmaster.adapters.environments.wheelhouse import LOCK, WHOLE, used_at_s
 
 
 class Pruned(Struct, frozen=True, kw_only=True):
@@ -52,10 +52,10 @@ class EnvironmentHouse:
 def _remove_wheels(folder: Path, before_s: float) -> None:
     """Wheels that were fetched for builds; a build under way keeps its own."""
     for place in sorted(folder.iterdir()) if folder.is_dir() else []:
-        lock = file_locks.try_hold(place / "lock", shared=False)
+        lock = file_locks.try_hold(place / LOCK, shared=False)
         if lock is not None:
-            if place.stat().st_mtime < before_s:
-                shutil.rmtree(place, ignore_errors=True)
+            if used_at_s(place) < before_s:
+                file_locks.clear(place, first=WHOLE, locks=(LOCK,))
             os.close(lock)
 
 

@@ -42,12 +42,17 @@ class Lock(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """The name of the environment: what it holds, for which interpreter, on which platform."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+        return key_of(self.text.encode())
 
     @property
     def pip_lines(self) -> list[str]:
         """What pip added to a conda environment."""
         return [line.removeprefix(_PIP_MARK) for line in self.body.splitlines() if line.startswith(_PIP_MARK)]
+
+
+def key_of(text: bytes) -> str:
+    """The name under which a lock of uv is kept: whoever reads it can tell that it is the one."""
+    return hashlib.sha256(text).hexdigest()[:32]
 
 
 def parse_lock(text: str, name: str) -> Lock:

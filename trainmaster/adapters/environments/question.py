@@ -21,19 +21,28 @@ from trainmaster.adapters.environments.trouble import EnvironmentTrouble, Secret
 from trainmaster.spec.environment import LineKind, references, requirement_lines, without_user
 from trainmaster.spec.job_spec import Environment
 
-#: settings of uv in the submitter's environment that decide what is chosen
-_SETTINGS = (
-    "UV_DEFAULT_INDEX",
-    "UV_INDEX_URL",
-    "UV_INDEX",
-    "UV_EXTRA_INDEX_URL",
-    "UV_FIND_LINKS",
-    "UV_NO_INDEX",
-    "UV_INDEX_STRATEGY",
-    "UV_PRERELEASE",
-    "UV_RESOLUTION",
-    "UV_EXCLUDE_NEWER",
+#: what an active environment of the submitter, or of ours, would tell a tool about
+FOREIGN = (
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "UV_PROJECT_ENVIRONMENT",
+    "UV_PYTHON",
+    "UV_REQUIRE_HASHES",
+    "UV_OUTPUT_FORMAT",
+    "UV_SYSTEM_PYTHON",
 )
+#: settings of uv in the submitter's environment that do not decide what is chosen; every other one is part of the question
+_DECIDES_NOTHING = re.compile(
+    "UV_(CACHE_DIR|NO_CACHE|CONCURRENT_.*|HTTP_.*|REQUEST_TIMEOUT|LINK_MODE|COMPILE_BYTECODE.*|NO_PROGRESS|LOG_CONTEXT|STACK_SIZE"
+    "|KEYRING_PROVIDER|CREDENTIALS_DIR|INDEX_.*_(USERNAME|PASSWORD)|PUBLISH_.*|NATIVE_TLS|SYSTEM_CERTS|INSECURE_.*"
+    "|TOOL_.*|PYTHON_.*_DIR|PYTHON_DOWNLOADS.*|INSTALL_DIR|INSTALLER_.*|RUN_.*|SHOW_.*|NO_ENV_FILE|ENV_FILE|GITHUB_TOKEN)"
+)
+#: those whose value names files
+_NAME_FILES = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE")
 _FILE_BYTES_MAX = 32 << 20
 #: a project whose requirements stand in other files of its folder
 _LIES_BESIDE = re.compile(r"^\s*dynamic\s*=\s*\[[^\]]*[\"']dependencies[\"']|tool\.uv\.sources", re.MULTILINE)
@@ -85,19 +94,29 @@ class Question(Struct, frozen=True, kw_only=True):
         return LineKind.IN_FOLDER in {line.kind for text in texts for line in requirement_lines(text)}
 
     @property
+    def names_packages(self) -> bool:
+        """Whether something is to be installed on every machine; a marker may leave out the rest."""
+        given = self.environment.requirements
+        texts = ["\n".join(given)] if isinstance(given, list) else self._texts().values()
+        if self.file.endswith(PROJECT_FILES):
+            return False
+        lines = [line for text in texts for line in requirement_lines(text) if line.kind in {LineKind.OTHER, LineKind.IN_FOLDER}]
+        return any(";" not in line.value and not line.value.startswith("-") for line in lines)
+
+    @property
     def name(self) -> str:
         """A hash of all that decides the answer."""
         environment = self.environment
         files = {} if self.lock else self._texts()
         if environment.conda is not None and not self.lock:
             files = {environment.conda: read_text(self.folder, environment.conda)}
-        files |= _settings_beside(self.folder)
+        files |= _settings_beside(self.folder) | _settings_of_user(self.base) | _named_by_settings(self.folder, self.base)
         asked = {
-            "v": 1,
+            "v": 2,
             "environment": [environment.python, environment.requirements, environment.conda, environment.index],
             "more": [environment.extra_indexes, environment.wheels is not None, self.lock, self.wheelhouse],
             "files": sorted(files.items()),
-            "settings": [without_user(self.base.get(name, "")) for name in _SETTINGS],
+            "settings": sorted((name, without_user(self.base[name])) for name in self.base if _decides(name)),
             "code": self.code if self.installs_from_folder else "",
             "python": None if environment.python or environment.conda or self.lock else mark_of(self.python),
             "machine": [os.uname().sysname, os.uname().machine],
@@ -115,6 +134,34 @@ def _settings_beside(folder: Path) -> dict[str, str]:
             if name == "uv.toml" or "tool.uv" in text:
                 found[f"settings in {name}"] = text
     return found
+
+
+def _decides(name: str) -> bool:
+    return name.startswith("UV_") and name not in FOREIGN and not _DECIDES_NOTHING.fullmatch(name)
+
+
+def _settings_of_user(base: Mapping[str, str]) -> dict[str, str]:
+    """The files with the user's settings for all projects; uv reads them unless told not to, or told of another."""
+    if base.get("UV_NO_CONFIG"):
+        return {}
+    folder = base.get("XDG_CONFIG_HOME") or os.path.join(base.get("HOME") or "/nonexistent", ".config")
+    given = base.get("UV_CONFIG_FILE")
+    paths = [given] if given else [os.path.join(folder, "uv", "uv.toml"), "/etc/xdg/uv/uv.toml", "/etc/uv/uv.toml"]
+    return {f"settings in {path}": text for path in paths if (text := _text_at(Path(path)))}
+
+
+def _named_by_settings(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """Files that settings name; spaces part their names, unless a backslash stands before them."""
+    named = [path for name in _NAME_FILES for path in re.split(r"(?<!\\)\s+", base.get(name, "")) if path]
+    paths = [path.replace("\\ ", " ") for path in named]
+    return {f"named {path}": text for path in paths if (text := _text_at(folder / path))}
+
+
+def _text_at(path: Path) -> str:
+    """What decides in a file, without passwords; empty where there is none."""
+    with suppress(OSError, UnicodeDecodeError):
+        return without_user(path.read_text())
+    return ""
 
 
 def read_files(folder: Path, name: str) -> dict[str, str]:

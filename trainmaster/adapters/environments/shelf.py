@@ -126,6 +126,14 @@ class Shelf:
             return msgspec.json.decode((self.folder / key / _FILE).read_bytes(), type=EnvironmentFile)
         return None
 
+    def lock_of(self, key: str) -> bytes | None:
+        """What an environment that is there was installed from."""
+        if self.read(key) is None:
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / key / "lock.txt").read_bytes()
+        return None
+
     def write(self, file: EnvironmentFile) -> None:
         """From now on it is there."""
         write_whole(self.folder / file.key / _FILE, msgspec.json.encode(file))
@@ -214,8 +222,7 @@ class Shelf:
         try:
             if None in locks:
                 return False
-            self._clear(key)
-            shutil.rmtree(place, ignore_errors=True)
+            file_locks.clear(place, first=_FILE, locks=(_IN_USE, _BUILDING))
         finally:
             for descriptor in locks:
                 if descriptor is not None:

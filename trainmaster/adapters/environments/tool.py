@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
+import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Protocol
 
 from msgspec import Struct
 
 from trainmaster.adapters import host
+from trainmaster.adapters.environments.question import FOREIGN
 from trainmaster.adapters.environments.trouble import EnvironmentTrouble, GivenUp, Secrets, refuse_full_disk, telling_lines
 
 _POLL_S = 0.1
-_OUTPUT_BYTES_MAX = 4 << 20
-#: what an active environment of the submitter, or of ours, would tell a tool about
-_FOREIGN = (
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONSTARTUP",
-    "UV_PROJECT_ENVIRONMENT",
-    "UV_PYTHON",
-    "UV_REQUIRE_HASHES",
-    "UV_OUTPUT_FORMAT",
-    "UV_SYSTEM_PYTHON",
-)
+#: so long nothing comes through a pipe whose tool has ended, when somebody else holds it
+_IDLE_S_MAX = 3.0
+_BLOCK_BYTES = 64 << 10
+#: a lock of a thousand packages has a few MiB
+_ANSWER_CHARACTERS_MAX = 64 << 20
+_SHOWN_CHARACTERS_MAX = 4 << 20
+_LINE_CHARACTERS_MAX, _MARGIN_CHARACTERS = 64 << 10, 4 << 10
 
 
 def find_uv() -> str:
@@ -52,7 +50,7 @@ def find_uv() -> str:
 
 def tool_environ(base: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """The submitter's environment as a tool gets it; it never downloads an interpreter, and never paints."""
-    kept = {name: value for name, value in base.items() if name not in _FOREIGN and not name.startswith(("TRAINMASTER_", "CONDA_"))}
+    kept = {name: value for name, value in base.items() if name not in FOREIGN and not name.startswith(("TRAINMASTER_", "CONDA_"))}
     return {**kept, "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **more}
 
 
@@ -111,49 +109,134 @@ class Tools:
             )
         except OSError as error:
             raise EnvironmentTrouble(f"{words[0]} cannot be started: {error.strerror or error}") from error
-        output = _Reader(process.stdout, self._shown if shows_output else None)
-        errors = _Reader(process.stderr, self._shown)
+        answer, words_shown = _Answer(), _Words(self._log, self._secrets)
+        output = _Pipe(_given(process.stdout), words_shown if shows_output else answer)
+        errors = output if shows_output else _Pipe(_given(process.stderr), words_shown)
         try:
-            self._until_ended(process, errors if process.stderr is not None else output)
+            self._until_ended(process, errors, lambda: answer.is_too_much)
         finally:
             _end_group(process)
             output.finish()
             errors.finish()
+        if shows_output:
+            return Said(code=process.returncode, output=words_shown.text, errors="")
+        if output.is_held or answer.is_too_much:
+            why = "printed more than 64 MiB" if answer.is_too_much else "has ended, but something it started still holds its output"
+            raise EnvironmentTrouble(f"{os.path.basename(words[0])} {why}: what it answered is not known to be whole")
         # What is printed for us to read, such as a lock, keeps its references.
-        return Said(code=process.returncode, output=self._secrets.named(output.text), errors=self._secrets.hidden(errors.text))
+        return Said(code=process.returncode, output=self._secrets.named(answer.text), errors=words_shown.text)
 
-    def _until_ended(self, process: subprocess.Popen[bytes], reader: _Reader) -> None:
+    def _until_ended(self, process: subprocess.Popen[bytes], pipe: _Pipe, is_enough: Callable[[], bool]) -> None:
         """Whoever ends closes its pipe, and that wakes us at once; one that was handed on is no reason to wait."""
-        while process.poll() is None and not reader.is_over(_POLL_S):
+        while process.poll() is None and not pipe.is_over(_POLL_S):
             self.refuse_unwanted()
+            if is_enough():
+                return
         process.wait()
 
-    def _shown(self, line: str) -> None:
-        self._log(self._secrets.hidden(line))
+
+class _Reader(Protocol):
+    """Takes what comes through a pipe."""
+
+    def take(self, text: str) -> None: ...
+
+    def end(self) -> None: ...
 
 
-class _Reader:
-    """Reads a pipe in a thread of its own; the end of it is kept, each line is passed on."""
+class _Answer:
+    """What a tool prints for us to read: all of it."""
 
-    def __init__(self, pipe: object, line: Callable[[str], None] | None) -> None:
-        self.text = ""
-        self._pipe, self._line = pipe, line
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self._size = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._kept)
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether it is longer than any that is meant; then the rest is missing."""
+        return self._size > _ANSWER_CHARACTERS_MAX
+
+    def take(self, text: str) -> None:
+        self._size += len(text)
+        if not self.is_too_much:
+            self._kept.append(text)
+
+    def end(self) -> None:
+        pass  # it is complete as it is
+
+
+class _Words:
+    """What a tool prints for people: each line is passed on without secrets; the end of all is kept."""
+
+    def __init__(self, log: Callable[[str], None], secrets: Secrets) -> None:
+        self._log, self._secrets = log, secrets
+        #: whoever cuts a line cuts off what may be the beginning of a secret
+        self._margin = max(_MARGIN_CHARACTERS, secrets.characters_max)
+        self._kept: deque[str] = deque()
+        self._size = 0
+        self._line, self._is_cut = "", False
+
+    @property
+    def text(self) -> str:
+        return "".join(self._kept)
+
+    def take(self, text: str) -> None:
+        *lines, rest = re.split(r"(?<=[\r\n])", self._line + text)
+        for line in lines:
+            if not self._is_cut:
+                self._pass_on(self._secrets.hidden(line))
+            self._is_cut = False
+        if len(rest) > _LINE_CHARACTERS_MAX + self._margin and not self._is_cut:
+            shown = self._secrets.hidden(rest)[: -self._margin]
+            self._pass_on(f"{shown} … (the rest of this line is left out)\n")
+            self._is_cut = True
+        self._line = "" if self._is_cut else rest
+
+    def end(self) -> None:
+        if self._line:
+            self._pass_on(self._secrets.hidden(self._line))
+
+    def _pass_on(self, line: str) -> None:
+        self._kept.append(line)
+        self._size += len(line)
+        while self._size > _SHOWN_CHARACTERS_MAX:
+            self._size -= len(self._kept.popleft())
+        self._log(line)
+
+
+class _Pipe:
+    """Reads a pipe to its end, in a thread of its own."""
+
+    def __init__(self, pipe: IO[bytes], reader: _Reader) -> None:
+        self._pipe, self._reader = pipe, reader
+        #: nobody has closed it: somebody may still write to it
+        self.is_held = False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, name="tool output", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
-        kept: list[str] = []
-        size = 0
-        for given in self._pipe or ():  # type: ignore[attr-defined]
-            line = given.decode(errors="replace")
-            size += len(line)
-            if size <= _OUTPUT_BYTES_MAX or self._line is not None:
-                kept.append(line)
-            if len(kept) > 100_000:
-                del kept[:50_000]
-            if self._line is not None:
-                self._line(line)
-        self.text = "".join(kept)
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        with self._pipe:
+            while block := self._block():
+                self._reader.take(decoder.decode(block))
+        self._reader.take(decoder.decode(b"", final=True))
+        self._reader.end()
+
+    def _block(self) -> bytes:
+        """What comes next; nothing at the end, or when nothing came for a while after the tool has ended."""
+        poll = select.poll()
+        poll.register(self._pipe, select.POLLIN)
+        idle_s = 0.0
+        while not poll.poll(_POLL_S * 1000):
+            idle_s += _POLL_S if self._ended.is_set() else 0.0
+            if idle_s >= _IDLE_S_MAX:
+                self.is_held = True
+                return b""
+        return os.read(self._pipe.fileno(), _BLOCK_BYTES)
 
     def is_over(self, timeout_s: float) -> bool:
         """Whether nothing more comes."""
@@ -161,8 +244,14 @@ class _Reader:
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Everything was read, or whoever holds the pipe does not matter any more."""
-        self._thread.join(5.0)
+        """The tool has ended: what is left is read, and whoever holds the pipe beyond that is not waited for."""
+        self._ended.set()
+        self._thread.join()
+
+
+def _given(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

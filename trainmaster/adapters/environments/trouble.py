@@ -35,6 +35,11 @@ class Secrets:
         pieces = {piece for value in found for piece in re.split(r"[@/:#?]", value) if len(piece) >= _SECRET_CHARACTERS_MIN}
         self._pieces = sorted(pieces, key=len, reverse=True)
 
+    @property
+    def characters_max(self) -> int:
+        """The length of the longest of them."""
+        return max(map(len, self._names), default=0)
+
     def named(self, text: str) -> str:
         """The text with references in place of them."""
         for value, name in self._names.items():

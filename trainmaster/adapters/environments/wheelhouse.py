@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,8 @@ from trainmaster.errors import InvalidSpec
 from trainmaster.ports.object_store import BlockingStore
 from trainmaster.spec import layout
 
+#: written last, its time is when they were last used; the lock is shared by every build that uses them
+WHOLE, LOCK = "whole", "lock"
 _KINDS = (".whl", ".tar.gz", ".zip")
 _PATH = "environment.wheels"
 
@@ -48,21 +51,42 @@ def stage_wheels(folder: Path, store: BlockingStore, progress: Callable[[str, in
     return sha256
 
 
-def fetch_wheels(sha256: str, store: BlockingStore, shared: Path, wait: Callable[[], None]) -> Path:
-    """A folder with these wheels; whoever was killed while it fetched leaves files that are fetched again."""
+@contextlib.contextmanager
+def wheels(sha256: str, store: BlockingStore, shared: Path, wait: Callable[[], None]) -> Iterator[Path]:
+    """A folder with these wheels, which nobody removes meanwhile."""
     folder = shared / sha256
-    done = folder / "whole"
-    if done.exists():
-        return folder
-    with file_locks.holding(folder / "lock", wait=wait):
-        text = store.get(layout.wheelhouse(sha256))
-        if text is None:
-            raise EnvironmentTrouble(f"the wheel folder {sha256[:12]} is not in the store any more")
-        for name, wanted in msgspec.json.decode(text, type=dict[str, str]).items():
-            wait()
-            _fetch(store, name, wanted, folder)
-        done.touch()
-    return folder
+    held = file_locks.hold(folder / LOCK, shared=True, wait=wait)
+    while not (folder / WHOLE).exists():
+        os.close(held)
+        with file_locks.holding(folder / LOCK, wait=wait):
+            _fetch_all(sha256, store, folder, wait)
+        held = file_locks.hold(folder / LOCK, shared=True, wait=wait)
+    try:
+        (folder / WHOLE).touch()
+        yield folder
+    finally:
+        os.close(held)
+
+
+def used_at_s(folder: Path) -> float:
+    """When wheels were last used; of those that are not all there, when one last came."""
+    for path in (folder / WHOLE, folder):
+        with contextlib.suppress(FileNotFoundError):
+            return path.stat().st_mtime
+    return 0.0
+
+
+def _fetch_all(sha256: str, store: BlockingStore, folder: Path, wait: Callable[[], None]) -> None:
+    """Whoever was killed while it fetched leaves files that are fetched again."""
+    if (folder / WHOLE).exists():
+        return
+    text = store.get(layout.wheelhouse(sha256))
+    if text is None:
+        raise EnvironmentTrouble(f"the wheel folder {sha256[:12]} is not in the store any more")
+    for name, wanted in msgspec.json.decode(text, type=dict[str, str]).items():
+        wait()
+        _fetch(store, name, wanted, folder)
+    (folder / WHOLE).touch()
 
 
 def _fetch(store: BlockingStore, name: str, wanted: str, folder: Path) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from trainmaster.adapters import file_locks
 from trainmaster.adapters.inputs.source import SourceObject
 
 #: Files whose last use is noted were used not much later than that.
@@ -154,10 +154,6 @@ class InputCache:
         """Remove what was not used for longest and is not in use, until so many bytes are free; whether any went."""
         return self._evict(_look(self._root), max(1, wanted)) > 0
 
-    def usage(self) -> CacheSize:
-        """How much there is."""
-        return usage(self.folder)
-
     def _evict(self, kept: list[_Kept], wanted: int) -> int:
         """Remove at least so many bytes, the least recently used first, nothing that a job has linked; how many went."""
         gone = 0
@@ -242,35 +238,12 @@ def _link_or_copy(part: str, target: str) -> None:
 @contextlib.contextmanager
 def _locked(path: str, *, create: bool = True) -> Iterator[int | None]:
     """A descriptor of the file at `path`, locked; None: somebody else holds it, or it is not there."""
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
-        except FileNotFoundError:
-            if create:
-                os.makedirs(os.path.dirname(path), exist_ok=True, mode=0o700)
-                continue
-            yield None
-            return
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            yield None
-            return
-        if _is_same(descriptor, path):
-            break
-        os.close(descriptor)  # renamed or removed between our opening and our locking it
+    descriptor = file_locks.try_hold(path, shared=False, create=create)
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
-
-
-def _is_same(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

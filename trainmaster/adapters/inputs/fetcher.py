@@ -51,8 +51,6 @@ class Fetcher:
         self._workers, self._patience_s = workers, patience_s
         self._failure: BaseException | None = None
         self._last_s = host.elapsed_s()
-        #: times a source was asked again
-        self.retries = 0
 
     def fetch(self, source: Source, wants: Sequence[Want]) -> None:
         """Everything, or the first error that does not pass: DataChanged, a refusal, a full disk, Stopped."""
@@ -102,7 +100,6 @@ class Fetcher:
             self._progress(-done)
             if host.elapsed_s() - self._last_s > self._patience_s:
                 raise
-            self.retries += 1
             self._pause(min(_PAUSE_S_MAX, _PAUSE_S_MIN * 2**want.tries))
             return want._replace(tries=min(want.tries + 1, 10), reached=max(want.reached, done))
         except DataChanged:

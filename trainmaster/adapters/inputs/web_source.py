@@ -20,7 +20,7 @@ from blake3 import blake3
 from trainmaster.adapters.folder_files import Progress
 from trainmaster.adapters.inputs.source import DataChanged, NoData, SourceObject, cache_name
 from trainmaster.errors import StoreRejected, StoreUnavailable
-from trainmaster.spec.data_uri import parse_uri, shown_uri
+from trainmaster.spec.data_uri import parse_uri, shown_uri, unsigned_query
 
 COPY_BYTES = 1 << 20
 #: Whoever answers so may answer otherwise in a moment.
@@ -134,7 +134,7 @@ def _from_headers(url: str, name: str, headers: Mapping[str, str]) -> SourceObje
     except (KeyError, TypeError, ValueError):
         modified_s = 0.0
     size = int(length)
-    identity = cache_name(shown_uri(url), urlsplit(url).query, version, size, modified_s)
+    identity = cache_name(shown_uri(url), unsigned_query(url), version, size, modified_s)
     return SourceObject(path=name, key=name, size_bytes=size, version=version, modified_s=modified_s, name=identity)
 
 

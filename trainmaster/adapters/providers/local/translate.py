@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from trainmaster.adapters.process_folder import ProcessFile
+from trainmaster.adapters.process_folder import RUNNER_FEATURES, ProcessFile
 from trainmaster.core.facts import Seen, Sighting
 
 #: Optional fields of a spec this provider serves.
-FEATURES: frozenset[str] = frozenset(
-    {
-        "in_place",
-        "inputs",
-        "environment.python",
-        "environment.requirements",
-        "environment.conda",
-        "environment.setup",
-        "environment.index",
-        "environment.wheels",
-    }
-)
+FEATURES: frozenset[str] = RUNNER_FEATURES | {"in_place"}
 
 
 class FoundRunner(Struct, frozen=True, kw_only=True):

@@ -20,18 +20,7 @@ from trainmaster.core.schedule import Capacity
 from trainmaster.ports.provider import INPUTS_BYTES_MAX, LaunchFile, LaunchRequest
 
 #: Optional fields of a spec this fleet serves; a job has one machine.
-FEATURES: frozenset[str] = frozenset(
-    {
-        "market.spot",
-        "inputs",
-        "environment.python",
-        "environment.requirements",
-        "environment.conda",
-        "environment.setup",
-        "environment.index",
-        "environment.wheels",
-    }
-)
+FEATURES: frozenset[str] = process_folder.RUNNER_FEATURES | {"market.spot"}
 #: How many machines are remembered after they were given back.
 _REMEMBERED_MAX = 200
 
