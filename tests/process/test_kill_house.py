@@ -76,6 +76,7 @@ def everything(world):
 @pytest.mark.parametrize("finisher", ["prune", "delete"])
 def test_a_delete_that_is_killed_is_finished_by_the_next(world, finisher):
     bystander = world.wait(world.submit(world.job_file("print(2)", name="other")))["id"]
+    world.until("its record is sealed", lambda: not world.drivers())
     kept = everything(world)
     calls, killed = 0, True
     while killed:
