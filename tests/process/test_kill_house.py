@@ -81,6 +81,7 @@ def test_a_delete_that_is_killed_is_finished_by_the_next(world, finisher):
     calls, killed = 0, True
     while killed:
         job = world.wait(world.submit(world.job_file(CURVE, name="job")))["id"]
+        world.until("its record is sealed", lambda: not world.drivers())
         whole = files(world, job)
         killed = die(world, "delete", calls, job)
         shown = [record["id"] for record in world.json("list")]
