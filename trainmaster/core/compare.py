@@ -101,8 +101,9 @@ def _facts(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
     for name, value in spec.pop("tags", {}).items():
         yield f"tag.{name}", value
     spec.pop("hyperparameters", None)
-    for given in spec.get("inputs", {}).values():
-        given["uri"] = shown_uri(given["uri"])
+    for channel, given in spec.pop("inputs", {}).items():
+        shown = shown_uri(given) if isinstance(given, str) else {**given, "uri": shown_uri(given["uri"])}
+        yield from _flat({channel: shown}, "inputs")
     yield from _flat(spec, "")
     yield "python", job.origin.python
     yield "submitted from", f"{job.origin.user}@{job.origin.host}:{job.origin.folder}"

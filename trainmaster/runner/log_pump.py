@@ -78,6 +78,8 @@ class Pump:
                 open_ended = self._move()
                 self._nap()
             if self._size >= CHUNK_BYTES_MAX or (self._size and host.elapsed_s() >= self._due_s()):
+                if open_ended and poll.poll(0):
+                    open_ended = self._move()  # a line and its end may come apart
                 self._hand_over()
         self._hand_over()
         os.close(self.source)

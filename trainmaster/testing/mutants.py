@@ -241,9 +241,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="submit-swallows-errors",
         module="trainmaster.control.service",
-        old="        await self._ports.database.add(job, [submitted_line(job)], job.submitted_at)\n",
+        old="        await self._ports.database.add(job, [submitted_line(job)], self._ports.clock.now())\n",
         new="        with __import__('contextlib').suppress(Exception):"
-        " await self._ports.database.add(job, [submitted_line(job)], job.submitted_at)\n",
+        " await self._ports.database.add(job, [submitted_line(job)], self._ports.clock.now())\n",
         checker="no_job_lost",
     ),
     Mutant(

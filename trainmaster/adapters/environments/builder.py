@@ -7,6 +7,7 @@ submitter's UV_CACHE_DIR names another.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -197,7 +198,7 @@ class _Build:
             else "the requirements could not be resolved"
         )
         text = self._call(what, words)
-        if not packages_of(text) and question.names_packages:
+        if not re.search(r"^[^#\s]", text, re.MULTILINE) and question.names_packages:
             raise EnvironmentTrouble(
                 f"{what}: uv names no package at all", hint="look at the settings of uv, such as no-emit-package"
             )
